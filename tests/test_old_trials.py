@@ -17,16 +17,18 @@ import torch
 from bray.best import BestVersion
 from bray.cli.launch import Launch
 from bray.cli.train import completed_goal, run_template
-from bray.registry import names
+from bray.registry import REMOVED, names
 from bray.templates import loading
-from bray_core.errors import FormatError
+from bray_core.errors import ConfigError, FormatError
 from bray_core.trials.trial import Trial
 from bray_model import Model
 
 FOLDER = Path(__file__).with_name("old_trials")
 DEMONSTRATIONS = "demonstrations"
 KEPT = sorted(
-    path for path in FOLDER.glob("format_*/*.tar.xz") if not path.name.startswith(DEMONSTRATIONS)
+    path
+    for path in FOLDER.glob("format_*/*.tar.xz")
+    if not path.name.startswith((DEMONSTRATIONS, *REMOVED))
 )
 NEWER = 99
 
@@ -47,11 +49,9 @@ def go_on(trial: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Resume a trial for as much again, as `bray train TRIAL` does; return the export's report."""
     monkeypatch.chdir(trial.parent)
     read = loading.load(f"{trial.name}/config.yaml")
-    longer = {
-        name: getattr(read.parts.trainer, name) + 2
-        for name in ("max_steps", "rounds")  # where these count instead of frames
-        if hasattr(read.parts.trainer, name)
-    }
+    longer = {}
+    if hasattr(read.parts.trainer, "max_steps"):  # it counts instead of frames
+        longer = {"max_steps": read.parts.trainer.max_steps + 2}
     parts = replace(read.parts, trainer=replace(read.parts.trainer, **longer))
     frames = max(read.goal.budget, Trial(trial).result()["frames"])
     read = replace(read, parts=parts, goal=replace(read.goal, max_frames=2 * frames))
@@ -78,6 +78,17 @@ def test_every_algorithm_has_an_old_trial() -> None:
     kept = {path.name.removesuffix(".tar.xz").partition("-")[0] for path in KEPT}
     assert kept == set(names()) - WITHOUT
     assert all(path.stat().st_size < 50_000 for path in KEPT)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_trial_of_a_removed_algorithm_says_what_does_it_now(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = unpacked(of(name), tmp_path)
+    before = {path: path.read_bytes() for path in trial.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=rf"algorithm: '{name}' was removed: ppo with .*matches"):
+        go_on(trial, monkeypatch)
+    assert {path: path.read_bytes() for path in trial.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(
@@ -146,8 +157,6 @@ def raise_format(path: Path) -> None:
         ("dqn", "buffers/replay/0.buffer"),
         ("dqn", "models/policy/versions/index.json"),
         ("es", "checkpoints/evolution.pt"),
-        ("league", "league.json"),
-        ("selfplay", "league.json"),
     ],
 )
 def test_what_newer_code_wrote_is_refused_and_stays(

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from bray.cli.project import short
+from bray.games.board_game import connect_four
+from bray.templates.loading import load
 from bray.training.algorithm import load_algorithm
+from bray_actor.gamecores.multi_agent_gamecore import play_matches
 from bray_core.codec import decode, encode
 from bray_model import Manifest
 from bray_model.export.export_folder import find_export
@@ -25,7 +28,7 @@ TEMPLATES = {
     "cartpole": "ppo",
     "imitation": "bc",
     "imitation-reinforcement": "rl_imitation",
-    "league": "league",
+    "league": "ppo",
 }
 
 
@@ -48,7 +51,10 @@ def serve_and_call(project: Path, *command: str) -> None:
             found = (re.search(r"tcp://[\d.]+:\d+", line) for line in process.stdout)
             address = next(match.group() for match in found if match)
             export = find_export(project / "trials" / project.name)
-            if Manifest.read(export).actor is not None:
+            if "kind: matches" in (project / f"{project.name}.yaml").read_text():
+                results = play_matches(connect_four, address, games=2)
+                assert [sum(result.values()) for result in results] == [0, 0]
+            elif Manifest.read(export).actor is not None:
                 said = run(
                     [*BRAY, "play", "cartpole", "--address", address, "--episodes", "2"], project
                 )
@@ -105,7 +111,8 @@ def test_every_template_becomes_a_project_that_trains_and_serves(
     run([*BRAY, "new", "mine", "--template", template], tmp_path)
     project = tmp_path / "mine"
     run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], project)
-    run([*BRAY, "train", "mine.yaml", *short(load_algorithm(TEMPLATES[template]))], project)
+    overrides = short(load_algorithm(TEMPLATES[template]), load(template).goal)
+    run([*BRAY, "train", "mine.yaml", *overrides], project)
     serve_and_call(project, "serve", "mine.yaml")
 
 

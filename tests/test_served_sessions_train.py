@@ -78,7 +78,9 @@ def test_served_sessions_are_learnt_from(exported: Path, tmp_path: Path) -> None
     goal = Goal(max_frames=1, evaluation_episodes=1)
     for algorithm in (bc.BC, iql.IQL):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bray.training.offline.evaluate_latest", lambda *_, **__: [0.0])
+            patch.setattr(
+                "bray.training.off_policy.offline.evaluate_latest", lambda *_, **__: [0.0]
+            )
             with bray.init(tmp_path, algorithm.__name__) as run:
                 made = algorithm.of(TASK, demonstrations=str(folder), **small)
                 assert made.train(run, goal=goal).version >= 1

@@ -34,11 +34,6 @@ QMIX = (
     "hidden=[4] num_envs=2 capacity=32 warmup_frames=8 batch_size=8 "
     "steps_per_collect=4 replays_per_collect=2"
 )
-SELFPLAY = (
-    "hidden=[4] games_per_round=16 freeze_every=1 versions_per_round=1 epochs=1 "
-    "minibatch_size=64 evaluate_every=1 rating_games=0"
-)
-LEAGUE = "rounds=4 games_per_round=4 matches_per_round=2 period=2 rating_games=2"
 ALPHAZERO = (
     "hidden=[4] num_games=2 num_simulations=2 play_simulations=2 minibatch_size=8 "
     "minibatches=1 capacity=32 moves_per_round=4 evaluate_every=20"
@@ -62,7 +57,6 @@ TRIALS = {
     "impala": ("impala", "CartPole-v1", f"{ON_POLICY} replays_per_collect=2"),
     "iql-choice": ("iql", "CartPole-v1", OFFLINE),
     "iql": ("iql", "Pendulum-v1", f"{OFFLINE} demonstrations=demonstrations/pendulum"),
-    "league": ("league", "rock-paper-scissors", LEAGUE),
     "mappo": ("mappo", "two-step", "hidden=[4] num_envs=2 steps_per_replay=4 epochs=1"),
     "ppo": ("ppo", "CartPole-v1", PPO),
     "ppo-memory": ("ppo", "CartPole-v1", f"{PPO} memory_size=2 anneal_frames=1000"),
@@ -71,7 +65,6 @@ TRIALS = {
     "rl_imitation": ("rl_imitation", "CartPole-v1", f"{PPO} cloning_steps=2"),
     "sac": ("sac", "Pendulum-v1", OFF_POLICY),
     "sac-choice": ("sac", "CartPole-v1", OFF_POLICY),
-    "selfplay": ("selfplay", "tic-tac-toe", SELFPLAY),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
     "td3_bc": ("td3_bc", "Pendulum-v1", f"{OFFLINE} demonstrations=demonstrations/pendulum"),
     "tqc": ("tqc", "Pendulum-v1", f"{OFF_POLICY} num_critics=2 num_quantiles=3"),
@@ -119,9 +112,8 @@ def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) 
     written += [f"goal.max_frames={times * MAX_FRAMES}", f"seed={seed}"]
     template = compose(algorithm, task, written)
     config = template.parts.trainer
-    for counted in ("max_steps", "rounds"):
-        if hasattr(config, counted):
-            config = replace(config, **{counted: times * getattr(config, counted)})
+    if hasattr(config, "max_steps"):
+        config = replace(config, max_steps=times * config.max_steps)
     template = replace(template, parts=replace(template.parts, trainer=config))
     launch = Launch(project=Path(), trial=trial or name)
     run_template(template, launch, completed_goal(template))

@@ -35,7 +35,7 @@ sources:
     command: "./moba --port {port} --seed {seed}"
     count: 4
     lanes: 24
-    sides: 2
+    sides: {red: "red_*", blue: "blue_*"}
     opponents:
       rule: league
       roles: {main: main, exploiter: main_exploiter, rival: league_exploiter}

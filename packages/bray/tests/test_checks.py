@@ -15,7 +15,6 @@ from bray.algorithms.impala import IMPALAConfig
 from bray.algorithms.mappo import MAPPOConfig
 from bray.algorithms.ppo import PPOConfig
 from bray.algorithms.rl_imitation import RLImitationConfig
-from bray.algorithms.selfplay import SelfPlayConfig
 from bray_core.errors import ConfigError
 
 ACTOR_CRITICS = (PPOConfig, A2CConfig, IMPALAConfig, APPOConfig)
@@ -25,7 +24,7 @@ ACTOR_CRITICS = (PPOConfig, A2CConfig, IMPALAConfig, APPOConfig)
 @pytest.mark.parametrize(
     ("config", "name"),
     [
-        *((c, "entropy_coefficient") for c in (*ACTOR_CRITICS, MAPPOConfig, SelfPlayConfig)),
+        *((c, "entropy_coefficient") for c in (*ACTOR_CRITICS, MAPPOConfig)),
         *((c, "value_coefficient") for c in (*ACTOR_CRITICS, BCConfig)),
         (RLImitationConfig, "imitation_weight"),
         (ESConfig, "weight_decay"),

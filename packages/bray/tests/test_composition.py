@@ -97,7 +97,8 @@ def test_a_league_has_learners_and_a_script() -> None:
     made = read(named_parts.LEAGUE)
     battle = made.sources["battle"]
     assert isinstance(battle.config, MatchesSourceConfig)
-    assert (battle.config.sides, battle.config.opponents.rule) == (2, "league")
+    assert battle.config.sides == {"red": "red_*", "blue": "blue_*"}
+    assert battle.config.opponents.rule == "league"
     assert (battle.agents, battle.actor) == ({}, ServingActorConfig(num_workers=2, port=7300))
     medium = made.agents["medium"]
     assert (medium.model, medium.play, medium.is_frozen) == (None, "my_game:medium_script", True)

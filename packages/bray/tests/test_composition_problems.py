@@ -349,8 +349,8 @@ def test_games_of_several_agents_are_an_environment_or_a_simulator() -> None:
         MatchesSourceConfig(environment="tag", external=True)
     with pytest.raises(ConfigError, match=r"wrappers: expected module:function or"):
         MultiAgentSourceConfig(environment="tag", wrappers=("loud",))
-    with pytest.raises(ConfigError, match="sides: expected 2 or more, got 1"):
-        MatchesSourceConfig(environment="tag", sides=1)
+    with pytest.raises(ConfigError, match=r"sides: expected 2 or more, got \['red'\]"):
+        MatchesSourceConfig(environment="tag", sides={"red": "red_*"})
     located = MultiAgentSourceConfig(environment="game.py:make").located()
     assert located.environment.startswith("/")
 

@@ -15,7 +15,7 @@ from bray.algorithms import dqn
 from bray.sources import data_sets, demonstrations
 from bray.sources.environments import read_spaces
 from bray.sources.replay_beginning import fill_replay
-from bray.training.offline import RecordedSourceConfig
+from bray.training.off_policy.offline import RecordedSourceConfig
 from bray_actor import PolicyActor, PolicyConfig, Recorder, segment_spec
 from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_core import codec

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bray.algorithms.dqn import DQN
-from bray.training.epsilon_ladder import WorkerEpsilon, exponent, with_exponent
+from bray.training.off_policy.epsilon_ladder import WorkerEpsilon, exponent, with_exponent
 from bray_algo.distributions import categorical
 from bray_algo.losses import dqn
 from bray_core.errors import ConfigError

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from toy_matches import SIDES, make_model, publish
 
-from bray.games.board_game import BOARD_GAMES, board_code
+from bray.games.board_game import BOARD_GAMES, PLAYERS, board_code
 from bray.games.evaluate_match import evaluate_match
 from bray.games.named_opponents import named_opponent, random_action
 from bray.games.scripted_model import ScriptedModel
@@ -282,3 +282,25 @@ def test_boards_are_named_and_mistakes_told() -> None:
     assert board_code("connect_four_v3") == "connect_four_v3"
     with pytest.raises(ConfigError, match=r"environment: expected one of .*did you mean 'bray:tic"):
         board_code("bray:tictactoe")
+
+
+@pytest.mark.parametrize("name", BOARD_GAMES)
+def test_board_games_begin_after_random_moves(name: str) -> None:
+    game = BOARD_GAMES[name](opening_moves=3)
+    stones, movers = Counter[int](), Counter[str]()
+    for seed in range(200):
+        ((mover, tick),) = game.reset(seed).items()
+        board = tick.observation["observation"].sum()  # type: ignore[call-overload, index]
+        stones[int(board)] += 1
+        movers[mover] += 1
+        assert PLAYERS[int(board) % 2] == mover
+        ((again, same),) = game.reset(seed).items()
+        assert again == mover
+        assert np.array_equal(
+            same.observation["observation"],  # type: ignore[call-overload, index]
+            tick.observation["observation"],  # type: ignore[call-overload, index]
+        )
+    assert set(stones) == {0, 1, 2, 3}
+    assert min(stones.values()) > 20
+    with pytest.raises(ConfigError, match="opening_moves: expected 0 or more, got -1"):
+        BOARD_GAMES[name](opening_moves=-1)

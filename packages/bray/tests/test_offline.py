@@ -185,7 +185,9 @@ def trials(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         where = str(recorded / f"vector-{action}")
         made = algorithm.of(task("vector", action), demonstrations=where, **SMALL)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bray.training.offline.evaluate_latest", lambda *_, **__: [0.0])
+            patch.setattr(
+                "bray.training.off_policy.offline.evaluate_latest", lambda *_, **__: [0.0]
+            )
             with bray.init(project, name) as run:
                 outcome = made.train(run, goal=SHORT)
                 assert outcome.version >= 1

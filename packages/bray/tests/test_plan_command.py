@@ -108,9 +108,9 @@ def test_receiving_takes_longer_for_more_bytes() -> None:
     assert receiving_us(spec(4), replay, 8) > 0
 
 
-@pytest.mark.parametrize("algorithm", ["es", "alphazero", "selfplay", "league"])
+@pytest.mark.parametrize("algorithm", ["es", "alphazero"])
 def test_an_algorithm_without_runners_is_refused(algorithm: str, tmp_path: Path) -> None:
-    task = {"es": "CartPole-v1", "league": "rock-paper-scissors"}.get(algorithm, "tic-tac-toe")
+    task = {"es": "CartPole-v1"}.get(algorithm, "tic-tac-toe")
     path = tmp_path / "other.yaml"
     path.write_text(f"algorithm: {algorithm}\nsource: {{environment: {task}}}\n")
     with pytest.raises(ConfigError, match=r"^algorithm: it plays without runners"):

@@ -16,7 +16,12 @@ from bray.goal import Goal
 from bray.policies.networks import example_inputs
 from bray.policies.values import QNetworkConfig
 from bray.sources.environments import read_spaces
-from bray.training.sequence_learning import n_step_sums, num_warm, sequence_loss, unroll_values
+from bray.training.off_policy.sequence_learning import (
+    n_step_sums,
+    num_warm,
+    sequence_loss,
+    unroll_values,
+)
 from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.gamecores.gamecore import play
 from bray_buffer import ReplayBuffer, ReplayConfig

@@ -60,9 +60,7 @@ def test_every_algorithm_declares_itself_and_is_plain_data(name: str) -> None:
     assert algorithm.title
     assert algorithm.__doc__
     assert algorithm.budget > 0
-    assert algorithm.pacing in (
-        "lockstep", "lagging", "ratio", "population", "offline", "rounds"
-    )  # fmt: skip
+    assert algorithm.pacing in ("lockstep", "lagging", "ratio", "population", "offline")
     assert algorithm.serves in ("actor", "function")
     assert "trainer" in algorithm.configs
     script = "import pickle, sys; print(pickle.load(sys.stdin.buffer).parts)"
@@ -131,12 +129,6 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path, calls: list[Any]) -
     assert (small.model.hidden, large.model.hidden) == ((128, 64), (256, 128))
 
 
-def test_a_matrix_may_be_a_task(tmp_path: Path) -> None:
-    settings = ["rounds=2", "games_per_round=8", "rating_games=2"]
-    bray(tmp_path, "league", "[[0, 1], [-1, 0]]", *settings, "--goal", "-0.05", "--seed", "2")
-    assert (tmp_path / "league--0-1--1-0--2" / "result.json").exists()
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -173,9 +165,16 @@ def test_bad_input_is_named_and_is_2(
         ("dqn", "Pendulum-v1", "Pendulum-v1: expected actions that are one choice"),
         ("td3", "FrozenLake-v1", "FrozenLake-v1: expected actions that are reals"),
         ("alphazero", "tic-tac-to", "task: expected one of .*did you mean 'tic-tac-toe'"),
-        ("selfplay", "chess", "source.environment: expected tic-tac-toe, got 'chess'"),
-        ("league", "rock-paper", "task: expected one of .*did you mean 'rock-paper-scissors'"),
-        ("league", "[[1, 2], [3]]", r"payoff: expected finite \[M, N\]"),
+        (
+            "selfplay",
+            "tic-tac-toe",
+            "algorithm: 'selfplay' was removed: ppo with `source.kind: mat",
+        ),
+        (
+            "league",
+            "rock-paper-scissors",
+            "algorithm: 'league' was removed: .*docs/guides/league.md",
+        ),
         ("qmix", "two-stop", "task: expected one of .*did you mean 'two-step'"),
     ],
 )

@@ -19,6 +19,12 @@ from bray_core.errors import ConfigError
 from bray_core.process.user_modules import find_user_code
 from bray_core.settings.choice import check_choice
 
+REMOVED = {
+    "selfplay": "ppo with `source.kind: matches` does what it did: see docs/guides/league.md",
+    "league": "ppo with `source.kind: matches` and `opponents.rule: league` does what it did: see "
+    "docs/guides/league.md",
+}
+"""Algorithms of earlier versions, and what does now what they did."""
 _FOLDERS = {"bray.algorithms": "algorithms"}
 """Groups of which bray's own members are the modules of a folder."""
 _DECLARED = {
@@ -61,6 +67,8 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
     word = group.rpartition(".")[2].removesuffix("s")
     if is_own_code(name):
         return _checked(word, name, _of_own_code(word, name), base)
+    if group == "bray.algorithms" and name in REMOVED and name not in names(group):
+        raise ConfigError(f"algorithm: {name!r} was removed: {REMOVED[name]}")
     check_choice(word, name, names(group))
     if name in _DECLARED.get(group, {}):
         where, _, attribute = _DECLARED[group][name].partition(":")

@@ -20,7 +20,7 @@ from bray.policies.networks import make_policy
 from bray.sources import data_sets
 from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.offline import DataSets, Offline
+from bray.training.off_policy.offline import DataSets, Offline
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
 from bray_core.errors import ConfigError

@@ -24,14 +24,14 @@ from bray.policies.config import TrunkConfig
 from bray.policies.values import QNetworkConfig
 from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.offline import Offline, OfflineConfig
-from bray.training.offline_critics import (
+from bray.training.off_policy.offline import Offline, OfflineConfig
+from bray.training.off_policy.offline_critics import (
     OfflineCritics,
     OfflineCriticsTrainer,
     fit_statistics,
     transitions,
 )
-from bray.training.target import KeepsTarget
+from bray.training.off_policy.target import KeepsTarget
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import cql, dqn
 from bray_algo.networks.polyak import polyak_

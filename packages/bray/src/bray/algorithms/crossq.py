@@ -19,7 +19,7 @@ from bray.algorithms.sac import SACPolicy, SACTrainer
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds, Critics
 from bray.training.algorithm import Parts
-from bray.training.policy_and_critics import PolicyAndCritics, PolicyAndCriticsConfig
+from bray.training.off_policy.policy_and_critics import PolicyAndCritics, PolicyAndCriticsConfig
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac, td3
 from bray_algo.networks.batch_renorm import renormed_mlp

@@ -35,12 +35,17 @@ from bray.policies.values import (
 )
 from bray.sources import atari
 from bray.training.algorithm import Parts, Takes
-from bray.training.epsilon_ladder import WorkerEpsilon, exponent
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.off_policy import NStepConfig, OffPolicy, OffPolicyConfig, ReplaySettings
-from bray.training.sequence_learning import as_segments, sequence_loss
-from bray.training.target import KeepsTarget
-from bray.training.value_learning import value_loss
+from bray.training.off_policy.epsilon_ladder import WorkerEpsilon, exponent
+from bray.training.off_policy.replay_learning import (
+    NStepConfig,
+    OffPolicy,
+    OffPolicyConfig,
+    ReplaySettings,
+)
+from bray.training.off_policy.sequence_learning import as_segments, sequence_loss
+from bray.training.off_policy.target import KeepsTarget
+from bray.training.off_policy.value_learning import value_loss
 from bray_actor.spaces import ATARI
 from bray_algo import schedules
 from bray_algo.losses import dqn

@@ -18,8 +18,8 @@ from bray.algorithms.sac import ChoiceSACTrainer, SACPolicy, SACTrainer
 from bray.policies.choices import ChoiceCritics, ChoicePolicy
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts, Takes
-from bray.training.offline import Offline, OfflineConfig
-from bray.training.offline_critics import OfflineCritics, OfflineCriticsTrainer
+from bray.training.off_policy.offline import Offline, OfflineConfig
+from bray.training.off_policy.offline_critics import OfflineCritics, OfflineCriticsTrainer
 from bray_algo.distributions import categorical, squashed_gaussian
 from bray_algo.losses import critics, iql, sac_discrete
 from bray_algo.networks.polyak import polyak_

@@ -25,8 +25,8 @@ from bray.run import Run
 from bray.sources.cooperative_tasks import make_teams
 from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.loop import Turn
+from bray.training.off_policy.target import KeepsTarget
 from bray.training.schedules.scheduled_trainer import FollowsSchedules
-from bray.training.target import KeepsTarget
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.runners.teams import Teams

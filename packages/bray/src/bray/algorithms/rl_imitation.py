@@ -21,7 +21,7 @@ from bray.policies.networks import AnyPolicy, make_policy
 from bray.sources import data_sets
 from bray.sources.config import FrameSourceConfig
 from bray.training.algorithm import Takes
-from bray.training.offline import DataSets
+from bray.training.off_policy.offline import DataSets
 from bray.training.on_policy import OnPolicy
 from bray_algo import schedules
 from bray_algo.distributions import outputs as distribution

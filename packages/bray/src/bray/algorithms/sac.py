@@ -21,7 +21,7 @@ from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import Layers, make_network
 from bray.training.algorithm import Parts, Takes
-from bray.training.policy_and_critics import (
+from bray.training.off_policy.policy_and_critics import (
     FollowingTargetsConfig,
     PolicyAndCritics,
     PolicyAndCriticsTrainer,

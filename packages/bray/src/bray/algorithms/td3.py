@@ -18,12 +18,12 @@ from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
-from bray.training.off_policy import NStepConfig
-from bray.training.policy_and_critics import (
+from bray.training.off_policy.policy_and_critics import (
     FollowingTargetsConfig,
     PolicyAndCritics,
     PolicyAndCriticsTrainer,
 )
+from bray.training.off_policy.replay_learning import NStepConfig
 from bray_algo.losses import critics, td3
 from bray_algo.losses.reductions import LossTerms
 from bray_algo.networks.polyak import polyak_

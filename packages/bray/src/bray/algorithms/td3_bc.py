@@ -16,8 +16,8 @@ from torch import Tensor
 from bray.algorithms.td3 import ActionNoiseConfig, TD3Policy, TD3Trainer
 from bray.policies.continuous import ActionBounds
 from bray.training.algorithm import Parts, Takes
-from bray.training.offline import Offline, OfflineConfig
-from bray.training.offline_critics import OfflineCritics, OfflineCriticsTrainer
+from bray.training.off_policy.offline import Offline, OfflineConfig
+from bray.training.off_policy.offline_critics import OfflineCritics, OfflineCriticsTrainer
 from bray_algo.losses import td3_bc
 from bray_algo.losses.reductions import LossTerms
 from bray_core.protocols import ModelProtocol

@@ -17,7 +17,7 @@ from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
-from bray.training.policy_and_critics import PolicyAndCritics
+from bray.training.off_policy.policy_and_critics import PolicyAndCritics
 from bray_algo.losses import tqc
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from bray.goal import Goal, Outcome
+from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.templates.template import Template
 from bray.training.algorithm import load_algorithm
 from bray_core.trials.trial import RESULT, Trial
@@ -53,8 +54,7 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
     shown = [(f"bray view {trial}", "how the run went")]
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
-    has_own = getattr(template.parts.source, "is_simulator", False)  # `bray play` has no such
-    if is_exported and load_algorithm(template.algorithm).serves == "actor" and not has_own:
+    if is_exported and _can_be_played(template):
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))
@@ -80,6 +80,13 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
             *(f"  {prefix}{command:{width}}  {what}" for command, what in shown),
         ]
     )
+
+
+def _can_be_played(template: Template) -> bool:
+    """Return whether `bray play` has the environment: neither simulators nor several agents."""
+    source = template.parts.source
+    is_other = isinstance(source, MultiAgentSourceConfig) or getattr(source, "is_simulator", False)
+    return load_algorithm(template.algorithm).serves == "actor" and not is_other
 
 
 def _wanted(goal: Goal) -> str:

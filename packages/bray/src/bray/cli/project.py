@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from bray.goal import Goal
 from bray.templates.json_schemas import json_schema_of_all
 from bray.templates.loading import load, path_of
 from bray.training.algorithm import Algorithm, load_algorithm
@@ -20,12 +22,21 @@ from bray_core.trials.experiment import check_name
 
 SCHEMA = "bray.schema.json"
 DEMONSTRATE = "demonstrate.py"
-_ALWAYS = ("goal.episode_return=-1e9", "goal.evaluate_at=-1e9", "goal.evaluation_episodes=2")
+_FEW = ("goal.evaluation_episodes=2",)
+_ANY_RETURN = ("goal.episode_return=-1e9", "goal.evaluate_at=-1e9")
+_ANY_WIN_RATE = ("goal.win_rate=null", "goal.against=null")
+"""A run without a goal uses up its budget, and that is success."""
 
 
-def short(algorithm: type[Algorithm[Any]]) -> list[str]:
-    """Return overrides with which an algorithm runs for seconds and says that all went well."""
-    return [*_ALWAYS, *algorithm.short_run]
+def short(algorithm: type[Algorithm[Any]], goal: Goal | None = None) -> list[str]:
+    """Return overrides with which a template runs for seconds and says that all went well.
+
+    Args:
+        algorithm: Algorithm of the template.
+        goal: Goal of the template; None: a return.
+    """
+    has_rate = goal is not None and goal.win_rate is not None
+    return [*(_ANY_WIN_RATE if has_rate else _ANY_RETURN), *_FEW, *algorithm.short_run]
 
 
 def make_project(folder: Path, template: str) -> Path:
@@ -40,32 +51,33 @@ def make_project(folder: Path, template: str) -> Path:
         AlreadyExistsError: the folder exists.
     """
     check_name(folder.name)
-    algorithm = load_algorithm(load(template).algorithm)
+    loaded = load(template)
+    algorithm = load_algorithm(loaded.algorithm)
     if folder.exists():
         raise AlreadyExistsError(f"name: {folder} exists already: choose another")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         new = Path(temporary) / folder.name
         (new / "tests").mkdir(parents=True)
-        _write(new, folder.name, path_of(template), algorithm)
+        _write(new, folder.name, path_of(template), short(algorithm, loaded.goal))
         if algorithm.takes.demonstrations:
             _demonstrate(new)
         new.rename(folder)  # whole or not at all
     return folder / f"{folder.name}.yaml"
 
 
-def _write(new: Path, name: str, template: Path, algorithm: type[Algorithm[Any]]) -> None:
+def _write(new: Path, name: str, template: Path, overrides: Sequence[str]) -> None:
     header = f"# yaml-language-server: $schema={SCHEMA}\n"
     (new / f"{name}.yaml").write_text(header + template.read_text())
     (new / SCHEMA).write_text(json.dumps(json_schema_of_all()))
     (new / ".gitignore").write_text(f"{PROJECT}/\n__pycache__/\n")
-    (new / "README.md").write_text(_filled("README.md", name, algorithm))
-    (new / "tests" / "test_project.py").write_text(_filled("test_project.py", name, algorithm))
+    (new / "README.md").write_text(_filled("README.md", name, overrides))
+    (new / "tests" / "test_project.py").write_text(_filled("test_project.py", name, overrides))
 
 
-def _filled(file: str, name: str, algorithm: type[Algorithm[Any]]) -> str:
+def _filled(file: str, name: str, overrides: Sequence[str]) -> str:
     text = (resources.files("bray") / "project_files" / f"{file}.txt").read_text()
-    values = {"NAME": name, "SHORT": repr(short(algorithm))}
+    values = {"NAME": name, "SHORT": repr(list(overrides))}
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], text)
 
 

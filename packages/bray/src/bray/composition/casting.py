@@ -173,7 +173,9 @@ class MatchCasting:
         number = None if self._unpaired is None else self._unpaired + len(results)
         if frozen or number is None or number >= _RESULTS_PER_PAIRING:
             self._unpaired = 0
-            return self._matchmaker.pairings()
+            pairings = self._matchmaker.pairings()
+            self._matchmaker.save()  # a killed run loses the results since then, no more
+            return pairings
         self._unpaired = number
         return None
 

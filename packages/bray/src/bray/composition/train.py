@@ -255,11 +255,12 @@ class _Composed:
             spaces=next(iter(self._learners.values())).spaces,
         )
         quotas = self._quotas(self._roster.learners(part))
-        seats = {
-            pattern: SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
-            for pattern, name in self._roster.patterns(part).items()
-            if (one := self._learners[name])
+        plans = {
+            name: SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
+            for name, one in self._learners.items()
         }
+        patterns = self._roster.patterns(part)
+        seats = {pattern: plans[name] for pattern, name in patterns.items()}
         source = several_gamecores(self._run, play, seats, casting.make_cast)
         self._lines += [f"{part.name}: {line}" for line in source.lines()]
         return PlayingSource(

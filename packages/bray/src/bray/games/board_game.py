@@ -27,9 +27,18 @@ class BoardGame:
 
     Args:
         rules: Rules of the game.
+        opening_moves: A game begins after 0 to so many random moves: policies that have settled on
+            a few lines of play see others, too.
+
+    Raises:
+        ConfigError: `opening_moves` is below 0.
     """
 
-    def __init__(self, rules: Boards) -> None:
+    def __init__(self, rules: Boards, *, opening_moves: int = 0) -> None:
+        if opening_moves < 0:
+            raise ConfigError(f"opening_moves: expected 0 or more, got {opening_moves}")
+        self._opening_moves = opening_moves
+        self._rng = np.random.default_rng()
         self._rules = rules
         self._board = rules.initial(1)
         self._mover = 0
@@ -50,9 +59,17 @@ class BoardGame:
         return self._spaces
 
     def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
-        """Empty the board; nothing is drawn."""
+        """Empty the board, but for the random moves of an opening."""
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
         self._board, self._mover = self._rules.initial(1), 0
-        return {PLAYERS[0]: self._tick()}
+        for _ in range(self._rng.integers(self._opening_moves + 1)):
+            legal = np.flatnonzero(self._rules.legal(self._board)[0])
+            after = self._rules.step(self._board, self._rng.choice(legal, 1))
+            if not np.isnan(self._rules.outcome(after)[0]):
+                break
+            self._board, self._mover = after, 1 - self._mover
+        return {PLAYERS[self._mover]: self._tick()}
 
     def step(self, actions: Mapping[str, Nested]) -> dict[str, AgentTick]:
         """Take the mover's action.
@@ -85,14 +102,22 @@ class BoardGame:
         """Do nothing: the board holds nothing."""
 
 
-def tic_tac_toe() -> BoardGame:
-    """Make three in a row on a board of three by three."""
-    return BoardGame(Boards(3, 3, 3))
+def tic_tac_toe(*, opening_moves: int = 0) -> BoardGame:
+    """Make three in a row on a board of three by three.
+
+    Args:
+        opening_moves: See `BoardGame`.
+    """
+    return BoardGame(Boards(3, 3, 3), opening_moves=opening_moves)
 
 
-def connect_four() -> BoardGame:
-    """Make four in a row on a board of six by seven, where stones fall."""
-    return BoardGame(Boards(6, 7, 4, falls=True))
+def connect_four(*, opening_moves: int = 0) -> BoardGame:
+    """Make four in a row on a board of six by seven, where stones fall.
+
+    Args:
+        opening_moves: See `BoardGame`.
+    """
+    return BoardGame(Boards(6, 7, 4, falls=True), opening_moves=opening_moves)
 
 
 BOARD_GAMES = {"tic-tac-toe": tic_tac_toe, "connect-four": connect_four}

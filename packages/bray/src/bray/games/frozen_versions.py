@@ -1,4 +1,4 @@
-"""Frozen versions of several learners as opponents: made, found again, and let go."""
+"""Frozen versions of learners as opponents: made, found again, and let go."""
 
 from __future__ import annotations
 
@@ -6,8 +6,39 @@ from collections.abc import Mapping
 from typing import Any
 
 from bray.games.pairings import learner_of, player_name
-from bray.games.version_pool import freeze_version, frozen_version
 from bray_core.errors import AlreadyExistsError, NotFoundError
+
+
+def freeze_version(model: Any, name: str) -> int:
+    """Keep what a model answers with now under a name for ever, and return its version.
+
+    It stays on disk and across restarts, in either runtime.
+
+    Args:
+        model: A `Model` or `RemoteModel` with a directory.
+        name: Name that is new among the model's clones; `frozen_version` finds it.
+
+    Raises:
+        AlreadyExistsError: the model has a clone of that name.
+        CheckpointError: the version cannot be written.
+    """
+    model.checkpoint()
+    version = int(model.version)
+    model.pin(version)  # for those who open it after a restart
+    model.clone(version, name)
+    return version
+
+
+def frozen_version(model: Any, name: str, version: int) -> Any:
+    """Return the model of a frozen version.
+
+    Raises:
+        VersionNotFoundError: it is not in the model's directory any more.
+    """
+    try:
+        return model.get_clone(name)
+    except NotFoundError:  # on Ray, after a restart: the file is there, its name is not
+        return model.clone(version, name)
 
 
 class FrozenVersions:

@@ -107,8 +107,16 @@ class MultiAgentSourceConfig:
 class MatchesSourceConfig(MultiAgentSourceConfig):
     """Matches of two or more sides, of which learners play some and their opponents the others."""
 
-    sides: Mapping[str, Any] = field(default_factory=dict)
+    sides: Mapping[str, str] = field(default_factory=dict)
     """Pattern of the agents' names by side, where several agents play together: `{red: "red_*",
     blue: "blue_*"}`. By default each agent is a side of its own."""
     opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
     """Who plays the sides that no learner plays."""
+
+    def __post_init__(self) -> None:
+        MultiAgentSourceConfig.__post_init__(self)
+        if len(self.sides) == 1:
+            raise ConfigError(
+                f"sides: expected 2 or more, got {list(self.sides)}: without `sides` each agent is "
+                "a side"
+            )

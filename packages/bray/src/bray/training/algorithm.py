@@ -25,11 +25,10 @@ from bray_core.settings.choice import closest
 
 C = TypeVar("C")
 
-Pacing: TypeAlias = Literal["lockstep", "lagging", "ratio", "population", "offline", "rounds"]
+Pacing: TypeAlias = Literal["lockstep", "lagging", "ratio", "population", "offline"]
 """Who waits for whom: `lockstep`, the players wait for each policy version; `lagging`, they go on
 with an older one; `ratio`, a replay keeps playing and training in proportion; `population`, each
-generation is played and then learnt from; `offline`, nothing is played; `rounds`, the algorithm
-plays its own games and learns from each round."""
+generation is played and then learnt from; `offline`, nothing is played."""
 
 PARTS = {
     "model": "The network.",

@@ -13,8 +13,8 @@ from torch import nn
 from bray.policies.normalisation import find_norm
 from bray.sources import data_sets
 from bray.training.algorithm import Parts
-from bray.training.offline import Offline, OfflineConfig
-from bray.training.policy_and_critics import PolicyAndCriticsTrainer
+from bray.training.off_policy.offline import Offline, OfflineConfig
+from bray.training.off_policy.policy_and_critics import PolicyAndCriticsTrainer
 from bray_buffer import Mixture
 from bray_buffer.sources import SourceBuffer
 from bray_core import nested

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bray.training.value_learning import ValueLoss
+from bray.training.off_policy.value_learning import ValueLoss
 from bray_algo.losses import dqn
 from bray_core import nested
 from bray_core.layout import Packed

@@ -21,8 +21,8 @@ from bray.policies.continuous import ActionBounds, Critics
 from bray.policies.first_weights import begin_networks
 from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.off_policy import OffPolicy, OffPolicyConfig
-from bray.training.target import KeepsTarget
+from bray.training.off_policy.replay_learning import OffPolicy, OffPolicyConfig
+from bray.training.off_policy.target import KeepsTarget
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveInt, Range
