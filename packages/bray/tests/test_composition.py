@@ -17,8 +17,8 @@ from bray.templates.composition import Composition
 from bray.templates.json_schemas import json_schema_of_all
 from bray.templates.part_settings import DatasetConfig, MixtureConfig
 from bray.training.algorithm import load_algorithm
-from bray.viewer.template_files import TemplateFiles
-from bray.viewer.template_text import inspect_template, template_yaml
+from bray.viewer.templates.template_files import TemplateFiles
+from bray.viewer.templates.template_text import inspect_template, template_yaml
 from bray_buffer import BufferConfig
 from bray_core import cli
 from bray_core.errors import ConfigError

@@ -18,8 +18,8 @@ from bray.templates import loading as template
 from bray.templates.template import names
 from bray.viewer.server import Viewer
 from bray.viewer.started_runs import StartedRuns
-from bray.viewer.template_files import TemplateFiles
-from bray.viewer.template_text import inspect_template, template_yaml
+from bray.viewer.templates.template_files import TemplateFiles
+from bray.viewer.templates.template_text import inspect_template, template_yaml
 from bray_core import cli
 from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError
 

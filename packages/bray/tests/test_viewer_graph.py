@@ -15,7 +15,7 @@ from bray.templates import loading
 from bray.templates.template import names
 from bray.viewer.server import Viewer
 from bray.viewer.system_figures import wire_figures
-from bray.viewer.template_text import inspect_template
+from bray.viewer.templates.template_text import inspect_template
 from bray_core.metrics.json_lines import Row
 
 SHORT = "# mine\nalgorithm: ppo\nsource:\n  environment: CartPole-v1\n"

@@ -33,7 +33,7 @@ from bray.viewer import (
 from bray.viewer.episodes import EpisodeStep, RecordedEpisodes
 from bray.viewer.metric_log import MAX_NAMES, MetricLog
 from bray.viewer.server import Viewer
-from bray.viewer.template_files import TemplateFiles
+from bray.viewer.templates.template_files import TemplateFiles
 from bray.viewer.trial_file import text
 from bray_actor.recording import read_episode
 from bray_core import codec

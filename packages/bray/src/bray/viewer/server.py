@@ -13,10 +13,10 @@ from pathlib import Path
 from aiohttp import web
 
 from bray.viewer.access_control import AccessControl
-from bray.viewer.builder import BuilderPages
 from bray.viewer.pages import ViewerPages
 from bray.viewer.project import Project
 from bray.viewer.rendering import render_functions
+from bray.viewer.templates.builder import BuilderPages
 from bray_core.errors import ConfigError, PortInUseError
 from bray_core.process.event_loop import EventLoopThread
 from bray_server.limits.access import is_loopback

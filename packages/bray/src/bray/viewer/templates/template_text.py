@@ -15,7 +15,7 @@ from bray.templates import loading
 from bray.templates.schema import RENAMED, chosen_schema, tuned_task
 from bray.templates.written_parts import is_full_form
 from bray.training.algorithm import load_algorithm
-from bray.viewer.template_graph import TemplateGraph, part_of_key, read_graph
+from bray.viewer.templates.template_graph import TemplateGraph, part_of_key, read_graph
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError, SettingsError
 from bray_core.settings.settings_tree import Value, parse, unwrap

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bray.templates.written_parts import PLURALS, WHOLE, default_name
-from bray.viewer.edited_template import JOINED, EditedTemplate, keep_wires
 from bray.viewer.http_json import text_field
-from bray.viewer.part_names import Settings, check_new_name, put
-from bray.viewer.template_graph import KINDS, TemplateGraph
-from bray.viewer.template_settings import with_settings
+from bray.viewer.templates.edited_template import JOINED, EditedTemplate, keep_wires
+from bray.viewer.templates.part_names import Settings, check_new_name, put
+from bray.viewer.templates.template_graph import KINDS, TemplateGraph
+from bray.viewer.templates.template_settings import with_settings
 from bray_core.errors import ConfigError
 
 _BY_NAME = {"sources": "agents", "trainers": "inputs", "buffers": "of"}

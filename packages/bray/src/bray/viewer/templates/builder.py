@@ -12,11 +12,11 @@ from aiohttp import web
 from bray.templates import loading, template
 from bray.viewer.access_control import Handler
 from bray.viewer.http_json import json_reply, posted_object, text_field
-from bray.viewer.part_schema import form_schema
 from bray.viewer.started_runs import StartedRuns
-from bray.viewer.template_edits import edited
-from bray.viewer.template_files import MAX_BYTES, TemplateFiles, TemplateText
-from bray.viewer.template_text import (
+from bray.viewer.templates.part_schema import form_schema
+from bray.viewer.templates.template_edits import edited
+from bray.viewer.templates.template_files import MAX_BYTES, TemplateFiles, TemplateText
+from bray.viewer.templates.template_text import (
     InspectedTemplate,
     inspect_template,
     read_settings,

@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from bray.templates.written_parts import PLURALS, WHOLE, default_name
-from bray.viewer.part_names import Settings
-from bray.viewer.template_graph import KINDS, GraphReader, read_graph
+from bray.viewer.templates.part_names import Settings
+from bray.viewer.templates.template_graph import KINDS, GraphReader, read_graph
 from bray_core.errors import ConfigError
 from bray_core.settings.settings_tree import written_name
 

@@ -9,7 +9,7 @@ from bray import registry
 from bray.templates.full_form import WholeSettings
 from bray.templates.part_settings import BufferWires, NamedRenderPart, SourceWires, TrainerWires
 from bray.training.algorithm import PARTS
-from bray.viewer.template_graph import KINDS, read_graph
+from bray.viewer.templates.template_graph import KINDS, read_graph
 from bray_core.errors import ConfigError
 from bray_core.settings.json_schema import json_schema
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from bray.templates.written_parts import PLURALS
 from bray.viewer.http_json import text_field
-from bray.viewer.part_names import Settings, named, put, refer, rename_key
-from bray.viewer.template_graph import GraphWire, TemplateGraph, read_graph
+from bray.viewer.templates.part_names import Settings, named, put, refer, rename_key
+from bray.viewer.templates.template_graph import GraphWire, TemplateGraph, read_graph
 from bray_core.errors import ConfigError
 
 JOINED = {

@@ -1,0 +1,1 @@
+"""The builder: templates drawn, edited, checked, saved and started from a browser."""
