@@ -78,7 +78,7 @@ def test_a_shipped_template_is_one_part_of_each_kind(building: Viewer, name: str
     answer = send(building, "check", {"text": text}).json
     kinds = [part["kind"] for part in answer["graph"]["parts"] if part["kind"] != "render"]
     assert sorted(kinds) == ["actor", "agent", "buffer", "model", "source", "trainer"]
-    assert not answer["graph"]["is_full"]
+    assert answer["graph"]["is_full"] == (name == "league")  # whose source has a kind
     assert answer["problems"] == []
     assert {"sources.source * agents.policy", "trainers.policy trains models.policy"} < set(
         wires_of(text)

@@ -27,12 +27,12 @@ from bray.viewer import (
     project,
     rendering,
     request_bodies,
-    template_files,
     video,
 )
 from bray.viewer.episodes import EpisodeStep, RecordedEpisodes
 from bray.viewer.metric_log import MAX_NAMES, MetricLog
 from bray.viewer.server import Viewer
+from bray.viewer.templates import template_files
 from bray.viewer.templates.template_files import TemplateFiles
 from bray.viewer.trial_file import text
 from bray_actor.recording import read_episode
