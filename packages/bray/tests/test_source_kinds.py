@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import own_sources
 import pytest
 from test_composition_runs import run_of
 
 import bray
+from bray.composition.train import train_composition
 from bray.sources.source_kind import SourceKindPlay
 from bray.templates.loading import load
 from bray_core import cli
@@ -88,8 +88,23 @@ def test_a_class_travels_to_workers_as_text() -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("text", [POLE, DUEL], ids=["one", "two"])
-def test_it_is_played_by_workers_on_ray(ray_cluster: Any, tmp_path: Path, text: str) -> None: ...
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [(POLE, ["policy"]), pytest.param(DUEL, ["red", "blue"], marks=pytest.mark.long)],
+)
+def test_workers_on_ray_find_the_class_by_its_name(
+    tmp_path: Path, text: str, names: list[str]
+) -> None:
+    (tmp_path / "t.yaml").write_text(text + "actor: {num_workers: 2}\n")
+    composition = load(str(tmp_path / "t.yaml")).composition
+    assert composition is not None
+    goal = composition.goal.completed(reward_threshold=None, max_frames=400)
+    with bray.init(tmp_path, "trial", "ray") as run:
+        outcome = train_composition(run, composition, goal)
+        assert outcome.frames >= 300
+        assert all(run.models[name].version > 1 for name in names)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +129,7 @@ def test_a_class_that_lacks_something_is_refused(tmp_path: Path, name: str, word
     {
         "ListedSource": r"ListedSource\.spaces: expected Spaces by the agents' names, got \[",
         "RawSource": r"RawSource\.spaces: expected Spaces .*got 4 for 'player': make them with",
-        "NoRunnerSource": r"expected a runner, such as bray_actor\.Runner, got a object without run",
+        "NoRunnerSource": r"expected a runner, such as bray_actor\.Runner, got object without run",
     }.items(),
 )
 def test_what_it_makes_is_looked_at(tmp_path: Path, name: str, words: str) -> None:
@@ -128,10 +143,11 @@ def test_a_runner_of_several_learners_must_say_whose_steps(tmp_path: Path) -> No
 
 
 def test_a_source_needs_somebody_who_learns(tmp_path: Path) -> None:
-    text = DUEL.replace("agents: {red: {}, blue: {}}", "agents: {red: {}, blue: {}, a: {play: random}}")
-    text = text.replace("goal: {", f"  idle: {{kind: '{HERE}:PoleSource', agents: {{'*': a}}}}\ngoal: {{")
-    with pytest.raises(ConfigError, match=r"sources\.idle: expected an agent that learns, got none"):
-        run_of(tmp_path, text)
+    text = DUEL.replace("blue: {}}\nsources", "blue: {}, idle: {play: random}}\nsources")
+    idle = f'  idle: {{kind: "{HERE}:PoleSource", agents: {{"*": idle}}}}\n'
+    words = r"sources\.idle: expected an agent that learns, got none"
+    with pytest.raises(ConfigError, match=words):
+        run_of(tmp_path, text.replace("goal: {agent", f"{idle}goal: {{agent"))
 
 
 def test_its_settings_are_checked_as_any_others(tmp_path: Path) -> None:
@@ -143,6 +159,24 @@ def test_its_settings_are_checked_as_any_others(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="goal_line: expected at most 20, got 21"):
         load(str(path), ["goal_line=21"])
     made = load(str(path), ["goal_line=9"]).composition
-    assert made is not None and made.sources["race"].config.goal_line == 9
+    assert made is not None
+    assert made.sources["race"].config.goal_line == 9
     assert made.title == "ppo, dqn on DuelSource"
     assert cli.main(["config", "check", str(path)]) == 0
+
+
+def test_settings_of_the_short_form_are_overridden_by_either_name(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(POLE)
+    for words in (
+        ["num_envs=4", "epochs=3"],
+        ["source.num_envs=4", "trainer.epochs=3"],
+        ["sources.source.num_envs=4", "trainers.policy.epochs=3"],
+    ):
+        made = load(str(path), [*words, "algorithm=ppo", "model.hidden=[4]"]).composition
+        assert made is not None
+        assert made.sources["source"].config.num_envs == 4
+        assert made.main.parts.trainer.epochs == 3
+        assert made.main.parts.model.hidden == (4,)
+    with pytest.raises(ConfigError, match="did you mean 'ppo'"):
+        load(str(path), ["trainer.algorithm=ppp"])

@@ -1,4 +1,4 @@
-"""A source of your own in a composition: who sits where, what its workers make, how it evaluates."""
+"""A source of your own in a composition: who sits where, what workers make, how it evaluates."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class SourceKindConfig:
 
     @property
     def title(self) -> str:
-        """What is played, in words."""
-        return self.environment or type(self).__qualname__.removesuffix(".Config")
+        """What is played, in words; nothing where the kind says it all."""
+        return self.environment
 
     # What algorithms ask of every source; the rest of a game of one's own is nobody's business.
 
@@ -74,9 +74,11 @@ class SourceKindConfig:
         return None
 
 
-_TAKEN = {
-    name for name, value in vars(SourceKindConfig).items() if isinstance(value, property)
-} | {"kind", "agents", "actor"}
+_TAKEN = {name for name, value in vars(SourceKindConfig).items() if isinstance(value, property)} | {
+    "kind",
+    "agents",
+    "actor",
+}
 """Names that mean something else in every source, so that no setting of a kind may have them."""
 
 C = TypeVar("C", bound=SourceKindConfig)
@@ -240,7 +242,7 @@ class SourceKindPlay:
     def _check(self, runner: AnyRunner, where: str) -> None:
         if missing := [name for name in _RUNS if not callable(getattr(runner, name, None))]:
             raise ConfigError(
-                f"{where}: expected a runner, such as bray_actor.Runner, got a "
+                f"{where}: expected a runner, such as bray_actor.Runner, got "
                 f"{type(runner).__name__} without {', '.join(missing)}"
             )
         learning = sorted({one.name for one in self.seats.values() if one.buffer is not None})
@@ -248,7 +250,7 @@ class SourceKindPlay:
             raise ConfigError(
                 f"{where}: expected a runner with take_frames_by_seat and tell, such as "
                 f"bray_actor.multi_agent.runner.MultiAgentRunner, since {', '.join(learning)} "
-                f"learn, got a {type(runner).__name__}: nobody could say whose steps it played"
+                f"learn, got {type(runner).__name__}: nobody could say whose steps it played"
             )
 
 
