@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import own_sources
@@ -163,6 +166,24 @@ def test_its_settings_are_checked_as_any_others(tmp_path: Path) -> None:
     assert made.sources["race"].config.goal_line == 9
     assert made.title == "ppo, dqn on DuelSource"
     assert cli.main(["config", "check", str(path)]) == 0
+
+
+def test_settings_of_a_file_travel_where_nobody_has_imported_it(tmp_path: Path) -> None:
+    (tmp_path / "far_source.py").write_text(HERE.read_text())
+    text = POLE.replace(str(HERE), str(tmp_path / "far_source.py")).replace("Pole", "Duel")
+    (tmp_path / "t.yaml").write_text(text)
+    made = load(str(tmp_path / "t.yaml"), ["goal_line=9"]).composition
+    assert made is not None
+    (tmp_path / "packed").write_bytes(pickle.dumps(made.sources["source"].config))
+    script = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).goal_line)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "packed"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(HERE.parent)},
+        check=True,
+    )
+    assert done.stdout == "9\n"
 
 
 def test_settings_of_the_short_form_are_overridden_by_either_name(tmp_path: Path) -> None:

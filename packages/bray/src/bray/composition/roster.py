@@ -70,7 +70,8 @@ class Roster:
         those that are named."""
         if isinstance(source.config, MatchesSourceConfig) and not source.agents:
             return {}
-        if not isinstance(source.config, MultiAgentSourceConfig) or source.config.is_simulator:
+        has_names = isinstance(source.config, MultiAgentSourceConfig | SourceKindConfig)
+        if not has_names or source.config.is_simulator:  # then only the template knows some
             return {pattern: self.composition.agents[n] for pattern, n in source.agents.items()}
         return {agent: self.part_of(source, agent) for agent in self.agents[source.name]}
 

@@ -6,9 +6,11 @@ an installed distribution declares it as an entry point of `bray.sources`.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from bray import registry
@@ -17,6 +19,7 @@ from bray_actor.multi_agent.seat import Seat
 from bray_actor.runners.rollouts import AnyRunner, SeatedRunner
 from bray_core.config import from_mapping, to_mapping
 from bray_core.errors import ConfigError
+from bray_core.process.user_modules import import_user_file, import_user_module
 from bray_core.settings.ranges import PositiveInt, check_fields
 from bray_core.spaces import Spaces
 
@@ -40,6 +43,12 @@ class SourceKindConfig:
     def title(self) -> str:
         """What is played, in words; nothing where the kind says it all."""
         return self.environment
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return names and plain values: a worker may not have imported the file of the class."""
+        kind = type(self)
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        return _remade, (kind.__module__, file, kind.__qualname__, to_mapping(self))
 
     # What algorithms ask of every source; the rest of a game of one's own is nobody's business.
 
@@ -80,6 +89,20 @@ _TAKEN = {name for name, value in vars(SourceKindConfig).items() if isinstance(v
     "actor",
 }
 """Names that mean something else in every source, so that no setting of a kind may have them."""
+
+
+def _remade(module: str, file: str | None, name: str, values: Mapping[str, Any]) -> Any:
+    """Return settings in another process, which may not have imported the file of their class."""
+    try:
+        found: Any = import_user_module(module)
+    except ModuleNotFoundError:
+        if file is None:
+            raise
+        found = import_user_file(Path(file))
+    for part in name.split("."):
+        found = getattr(found, part)
+    return from_mapping(values, found, "source")
+
 
 C = TypeVar("C", bound=SourceKindConfig)
 
