@@ -5,6 +5,7 @@ One environment has all; what a distribution does not declare to need is hidden 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -256,3 +257,55 @@ def test_algo_has_nothing_of_bray_beside_it(install: Callable[[str], Path], fold
     assert found == {"bray_algo"}
     script = "import torch, bray_algo as a; print(*a.mlp([4, 8, 2])(torch.ones(3, 4)).shape)"
     assert run(install("bray-algo") / "python", "-c", script, cwd=folder) == "3 2\n"
+
+
+@pytest.fixture(scope="module")
+def with_third_party(install: Callable[[str], Path], folder: Path) -> Path:
+    """The programs of an environment to which another distribution adds parts of its own."""
+    programs = install("bray")
+    shutil.copytree(ROOT / "tests" / "third_party", folder / "acme")
+    run(UV, "build", "--wheel", "--out-dir", folder / "acme-dist", cwd=folder / "acme")
+    (wheel,) = (folder / "acme-dist").glob("acme_parts-*.whl")
+    target = ("--python", programs / "python", "--no-deps", "--no-index")
+    run(UV, "pip", "install", *target, wheel, cwd=folder)
+    return programs
+
+
+def test_an_algorithm_a_source_and_a_network_of_another_distribution_train(
+    with_third_party: Path, folder: Path
+) -> None:
+    command = ("train", folder / "acme" / "lights.yaml", "--project", "trials", "--json")
+    done = subprocess.run(
+        [with_third_party / "bray", *command], cwd=folder, env=CLEAN, capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1), done.stderr  # whether its goal is reached is no matter
+    outcome = json.loads(done.stdout.splitlines()[-1])
+    assert outcome["frames"] >= 256
+    assert outcome["version"] > 1
+    written = (folder / "trials" / "lights" / "config.yaml").read_text()
+    assert all(words in written for words in ("wary_ppo", "kind: lights", "network: pairs"))
+
+
+def test_settings_of_another_distribution_are_checked(with_third_party: Path, folder: Path) -> None:
+    template = folder / "acme" / "lights.yaml"
+    program = with_third_party / "bray"
+    assert "Wary" in run(program, "config", "explain", "wary_ppo", cwd=folder)
+    assert "wary_ppo on lights: valid" in run(program, "config", "check", template, cwd=folder)
+    for wrong, words in (
+        ("source.num_light=3", "did you mean 'num_lights'?"),
+        ("source.num_lights=0", "num_lights: expected 1 or more, got 0"),
+        ("trainer.warines=2", "did you mean 'wariness'?"),
+        ("trainer.wariness=0", "wariness: expected more than 0, got 0.0"),
+        ("source.kind=light", "did you mean 'lights'?"),
+        ("trainer.algorithm=wary", "did you mean 'wary_ppo'?"),
+        ("model.settings={widht: 3}", "did you mean 'width'?"),
+        ("model.network=pair", "did you mean 'pairs'?"),
+    ):
+        done = subprocess.run(
+            [program, "train", template, wrong],
+            cwd=folder,
+            env=CLEAN,
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, words in done.stderr) == (2, True), (wrong, done.stderr)

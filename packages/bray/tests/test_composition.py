@@ -269,18 +269,20 @@ def test_another_environment_needs_one_source(tmp_path: Path) -> None:
 
 OWN = """\
 from dataclasses import dataclass
+from bray.sources.source_kind import SourceKind, SourceKindConfig
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    environment: str
+class Config(SourceKindConfig):
     num_envs: int = 4
-    num_processes: int = 0
-    external: bool = False
-    command: str | None = None
-    is_atari = False
 
-class Arena:
+class Arena(SourceKind):
     Config = Config
+
+    def spaces(self):
+        return {}
+
+    def runner(self, seats, **play):
+        return None
 
 class Bare:
     pass
@@ -295,11 +297,11 @@ def test_a_source_of_your_own_has_its_own_settings(tmp_path: Path) -> None:
     assert made.learners["policy"].parts.source.num_envs == 4
     with pytest.raises(ConfigError, match=r"sources\.source\.kind: .* code of yours, which is not"):
         read(text)
-    with pytest.raises(ConfigError, match=r"expected a class with `Config`, a dataclass, got Bare"):
+    with pytest.raises(ConfigError, match=r"expected a subclass of .*SourceKind, got .*Bare"):
         load(tmp_path, text.replace(":Arena", ":Bare"))
-    (tmp_path / "cave.py").write_text(OWN.replace("    num_processes: int = 0\n", ""))
-    with pytest.raises(ConfigError, match="PPO asks for `num_processes`, which its settings do"):
-        load(tmp_path, text.replace("arena.py", "cave.py"))
+    hindsight = text.replace("ppo", "dqn") + "\nbuffer: {hindsight: 2}"
+    with pytest.raises(ConfigError, match="DQN asks for `frame_skip`, which its settings do not"):
+        load(tmp_path, hindsight)
 
 
 # Commands and the builder.

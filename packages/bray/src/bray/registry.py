@@ -38,6 +38,16 @@ _DECLARED = {
 """Groups of which bray's own members are classes, by name."""
 
 
+def is_declared(group: str, name: str) -> bool:
+    """Return whether a name of a group is one of bray's own classes.
+
+    Args:
+        group: such as `bray.sources`.
+        name: the name.
+    """
+    return name in _DECLARED.get(group, {})
+
+
 def names(group: str = "bray.algorithms") -> list[str]:
     """Return the names of a group that can be looked up: bray's own and installed ones.
 
@@ -70,7 +80,7 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
     if group == "bray.algorithms" and name in REMOVED and name not in names(group):
         raise ConfigError(f"algorithm: {name!r} was removed: {REMOVED[name]}")
     check_choice(word, name, names(group))
-    if name in _DECLARED.get(group, {}):
+    if is_declared(group, name):
         where, _, attribute = _DECLARED[group][name].partition(":")
         return getattr(importlib.import_module(where), attribute)
     if name in _own(group):

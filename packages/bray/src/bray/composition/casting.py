@@ -79,6 +79,28 @@ def learner_seats(learners: Mapping[str, Learner]) -> dict[str, Seat]:
     }
 
 
+def seats_by_agent(
+    roster: Roster, source: SourcePart, seats: Mapping[str, Seat]
+) -> dict[str, Seat]:
+    """Return the seat of each agent of a source, of those that never learn, too.
+
+    Args:
+        roster: who plays what.
+        source: the source.
+        seats: seats of the learners, by name.
+    """
+    composition, found = roster.composition, {}
+    for agent, part in roster.parts(source).items():
+        learner = composition.learner_of(part.name)
+        if learner is not None:
+            found[agent] = seats[learner.name]
+            continue
+        spaces = roster.agents[source.name][agent]
+        seat = named_opponent(player_of(part), spaces, seed=composition.seed)
+        found[agent] = replace(seat, name=part.name)
+    return found
+
+
 class FixedCasting:
     """Each agent is played by the same policy, or script, in every game.
 
@@ -95,16 +117,7 @@ class FixedCasting:
         self.cast: Cast = FixedCast(self._seated(learner_seats(learners)))
 
     def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:
-        composition, found = self._roster.composition, {}
-        for agent, part in self._roster.parts(self._source).items():
-            learner = composition.learner_of(part.name)
-            if learner is not None:
-                found[agent] = seats[learner.name]
-                continue
-            spaces = self._roster.agents[self._source.name][agent]
-            seat = named_opponent(player_of(part), spaces, seed=composition.seed)
-            found[agent] = replace(seat, name=part.name)
-        return found
+        return seats_by_agent(self._roster, self._source, seats)
 
     def after(self, played: Played) -> Any:
         """Return None: nobody else ever plays."""

@@ -11,6 +11,7 @@ from typing import Any
 from bray.games.board_game import board_code
 from bray.sources.environments import read_spaces
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
+from bray.sources.source_kind import SourceKindConfig, find_source_kind, read_agents
 from bray.templates.composition import AgentPart, Composition, SourcePart
 from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_core.errors import ConfigError
@@ -70,7 +71,8 @@ class Roster:
         those that are named."""
         if isinstance(source.config, MatchesSourceConfig) and not source.agents:
             return {}
-        if not isinstance(source.config, MultiAgentSourceConfig) or source.config.is_simulator:
+        has_names = isinstance(source.config, MultiAgentSourceConfig | SourceKindConfig)
+        if not has_names or source.config.is_simulator:  # then only the template knows some
             return {pattern: self.composition.agents[n] for pattern, n in source.agents.items()}
         return {agent: self.part_of(source, agent) for agent in self.agents[source.name]}
 
@@ -140,6 +142,8 @@ def names_agents(source: SourcePart) -> bool:
 def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
     """Return what the agents of a source see and may do."""
     config: Any = source.config
+    if isinstance(config, SourceKindConfig):
+        return read_agents(source.name, find_source_kind(source.kind)(config))
     if not isinstance(config, MultiAgentSourceConfig):
         return {
             pattern: _of_one(composition, source, name) for pattern, name in source.agents.items()

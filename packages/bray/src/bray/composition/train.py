@@ -13,6 +13,7 @@ from typing import Any
 from bray.composition.casting import Casting, casting_of
 from bray.composition.evaluation import EvaluationGames, snapshot_seats
 from bray.composition.learners import algorithm_of, make_learner
+from bray.composition.own_source import OwnSource
 from bray.composition.roster import Roster, names_agents, spec_of
 from bray.composition.turns import (
     PlayingSource,
@@ -27,6 +28,7 @@ from bray.sources.gamecores import GamecorePlay
 from bray.sources.games import GamesPlay
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.sources.several_gamecores import SeatPlan, several_gamecores
+from bray.sources.source_kind import SourceKindConfig
 from bray.templates.composition import Composition, SourcePart
 from bray.training.algorithm import Parts
 from bray.training.deploy import export_best
@@ -104,7 +106,7 @@ def _patterns(composition: Composition, learner: str) -> list[str]:
     found = {
         pattern: composition.learner_of(agent)
         for source in composition.sources.values()
-        if isinstance(source.config, MultiAgentSourceConfig)
+        if isinstance(source.config, MultiAgentSourceConfig | SourceKindConfig)
         for pattern, agent in source.agents.items()
     }
     return [pattern for pattern, one in found.items() if one is not None and one.name == learner]
@@ -177,7 +179,38 @@ class _Composed:
     # What plays.
 
     def _playing(self, part: SourcePart) -> PlayingSource:
+        if isinstance(part.config, SourceKindConfig):
+            return self._own(part)
         return self._games(part) if names_agents(part) else self._environments(part)
+
+    def _own(self, part: SourcePart) -> PlayingSource:
+        """Return what a source of your own plays, in its own runners."""
+        names = self._roster.learners(part)
+        if not names:
+            raise ConfigError(f"sources.{part.name}: expected an agent that learns, got none")
+        num_workers = 1 if self._run.is_local else part.actor.num_workers
+        own, quotas = OwnSource(self._roster, part, self._learners), self._quotas(names)
+        play = own.play(self._recording, quotas, num_workers)
+        only = names[0] if len(names) == 1 else None
+        steps = self._turn_steps(names) if only is None else self._own_turn_steps(only, part)
+        source = self._run.rollouts(
+            part.name, play.runner, steps=steps, lockstep=bool(quotas), num_workers=num_workers
+        )
+        return PlayingSource(name=part.name, source=source, steps=steps, learner=only)
+
+    def _own_turn_steps(self, name: str, part: SourcePart) -> int:
+        """Return the steps of a turn in which one learner plays a source of your own."""
+        algorithm, learner = self._algorithms[name], self._learners[name]
+        algorithm = type(algorithm)(replace(algorithm.parts, source=part.config))
+        buffer = next(iter(learner.replays.values()), learner.buffer)
+        return self._share_of_turn(name, algorithm, buffer)
+
+    def _share_of_turn(self, name: str, algorithm: SampledPolicy[Any], buffer: Any) -> int:
+        """Return the steps of a learner's turn that fall to each of the sources that it plays."""
+        sharing = sum(
+            name in self._roster.learners(one) for one in self._composition.sources.values()
+        )
+        return -(-algorithm.turn(buffer).steps // sharing)
 
     def _environments(self, part: SourcePart) -> PlayingSource:
         """Return environments of one agent, as its learner alone would play them."""
@@ -189,10 +222,7 @@ class _Composed:
         algorithm = self._algorithms[found.name]
         algorithm = type(algorithm)(_playing_in(algorithm.parts, part.config))
         learner = self._recording(found.name, agent)
-        sharing = sum(
-            found.name in self._roster.learners(one) for one in self._composition.sources.values()
-        )
-        steps = -(-algorithm.turn(learner.buffer).steps // sharing)
+        steps = self._share_of_turn(found.name, algorithm, learner.buffer)
         play = None
         if algorithm.parts.source.num_processes:
             is_own = getattr(part.config, "is_simulator", False)
@@ -303,6 +333,8 @@ class _Composed:
         config: Any = part.config
         if getattr(config, "is_simulator", False):
             return None
+        if isinstance(config, SourceKindConfig):
+            return OwnSource(self._roster, part, self._learners).evaluate(self._main, self._goal)
         main, seed = self._learners[self._main], self._composition.seed
         if not isinstance(config, MultiAgentSourceConfig):
             return evaluate_latest(

@@ -31,7 +31,7 @@ class PlayingSource:
     steps: int
     """Steps of each of its environments in a turn, at most."""
     learner: str | None = None
-    """Name of the learner that all of its frames belong to; None: it tells by itself."""
+    """Name of the learner that all of its frames belong to where it does not tell by itself."""
 
 
 class ReplaysDue:
@@ -221,9 +221,10 @@ def merged(sources: Sequence[PlayingSource], main: str) -> Played:
         played = one.source.poll()
         results += played.results
         found = played.frames_by_seat
-        if one.learner is not None:
+        if one.learner is not None and not found:
             found = {one.learner: played.frames}
-            episodes += episodes_of(played) if one.learner == main else ()
+        if one.learner == main and not played.results:  # else they are in the results
+            episodes += episodes_of(played)
         for name, number in found.items():
             frames[name] = frames.get(name, 0) + number
     own = [episode_of(one, main) for one in results]

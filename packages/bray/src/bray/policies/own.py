@@ -34,6 +34,29 @@ def is_own(config: TrunkConfig) -> bool:
     return config.network != "default"
 
 
+def check_installed(config: object) -> None:
+    """Refuse an installed network that there is not, or a setting that it does not have.
+
+    Code of yours is looked at where it may run: when the network is made.
+
+    Args:
+        config: settings of a model, of any class.
+
+    Raises:
+        ConfigError: begins with the dotted name of a setting.
+    """
+    if not isinstance(config, TrunkConfig) or not is_own(config):
+        return
+    if registry.is_own_code(config.network):
+        return
+    try:
+        own = getattr(registry.find("bray.networks", config.network, nn.Module), "Config", None)
+    except ConfigError as error:
+        raise ConfigError(f"model.{error}") from error
+    if isinstance(own, type) and dataclasses.is_dataclass(own):
+        from_mapping(config.settings, own, "model.settings")
+
+
 class OwnTrunk(nn.Module):
     """A trunk of yours: it reads what is seen, without the mask of actions.
 

@@ -1,22 +1,15 @@
 """The kinds of sources that a template names: `kind: gamecores`.
 
-A kind is a class with `Config`, the dataclass of its settings. Another distribution declares one as
-an entry point of `bray.sources`; one of your own is named `module:Class`.
+These are bray's own. Another distribution declares a `SourceKind` as an entry point of
+`bray.sources`; one of your own is named `module:Class`: see `bray.sources.source_kind`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from bray.sources.config import FrameSourceConfig
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
-
-
-class SourceKind(Protocol):
-    """What every kind of source has."""
-
-    Config: ClassVar[type[Any]]
-    """Dataclass of its settings."""
 
 
 class EnvironmentsKind:

@@ -160,7 +160,8 @@ class Composition:
         """What is trained on what, in words."""
         found = dict.fromkeys(one.algorithm for one in self.learners.values())
         played = dict.fromkeys(
-            str(getattr(one.config, "title", getattr(one.config, "environment", one.kind)))
+            str(getattr(one.config, "title", getattr(one.config, "environment", "")))
+            or one.kind.rpartition(":")[2]
             for one in self.sources.values()
         )
         return f"{', '.join(found)} on {', '.join(played)}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from bray import registry
 from bray.policies.config import NetworkConfig
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
+from bray.sources.source_kind import find_source_kind
 from bray.templates.part_settings import (
     BUFFER_KINDS,
     AgentWires,
@@ -181,15 +182,12 @@ class PartClasses:
             self._written.refuse(key, f"{kind!r} names code of yours, which is not run here")
             return None
         try:
-            found = registry.find("bray.sources", kind)
+            is_brays = registry.is_declared("bray.sources", kind)
+            found = registry.find("bray.sources", kind) if is_brays else find_source_kind(kind)
         except ConfigError as error:
             self._written.refuse(key, str(error).partition(": ")[2])
             return None
-        config: type[Any] | None = getattr(found, "Config", None)
-        if not isinstance(config, type) or not is_dataclass(config):
-            words = f"expected a class with `Config`, a dataclass, got {found.__name__}"
-            self._written.refuse(key, f"{kind!r}: {words}")
-            return None
+        config: type[Any] = found.Config
         return self._of_algorithms(name, kind) if kind in _OF_ALGORITHM else config
 
     def _of_algorithms(self, name: str, kind: str) -> type[Any] | None:

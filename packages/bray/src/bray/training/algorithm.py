@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 from bray import registry
 from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
+from bray.policies.own import check_installed
 from bray.run import Run
 from bray.sources.config import ActorConfig, EnvironmentSourceConfig
 from bray.sources.simulator_ports import SimulatorPorts
@@ -108,6 +109,7 @@ class Algorithm(ABC, Generic[C]):
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        check_installed(parts.model)
         self.check()
 
     @property

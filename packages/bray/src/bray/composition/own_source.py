@@ -1,0 +1,82 @@
+"""A source of your own in a composition: who sits where, what workers make, how it evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from bray.composition.casting import learner_seats, seats_by_agent
+from bray.composition.evaluation import snapshot_seats
+from bray.composition.roster import Roster
+from bray.goal import Goal
+from bray.sources.source_kind import SourceKind, SourceKindPlay, find_source_kind
+from bray.templates.composition import SourcePart
+from bray.training.evaluation import EVALUATION_SEED
+from bray.training.learner import Learner
+
+
+class OwnSource:
+    """Puts the learners of a run into the seats of a source of your own.
+
+    Args:
+        roster: who plays what.
+        part: the source.
+        learners: learners by name.
+    """
+
+    def __init__(self, roster: Roster, part: SourcePart, learners: Mapping[str, Learner]) -> None:
+        self._roster = roster
+        self._part = part
+        self._learners = learners
+
+    def play(
+        self,
+        recording: Callable[[str, str], Learner],
+        quotas: Mapping[str, int],
+        num_workers: int,
+    ) -> SourceKindPlay:
+        """Return what makes the workers' runners.
+
+        Args:
+            recording: returns a learner, by its name, with the buffer into which an agent records.
+            quotas: recorded steps of one policy version, by the learner's name.
+            num_workers: workers that share the quotas.
+        """
+        parts = self._roster.parts(self._part)
+        seats = seats_by_agent(self._roster, self._part, learner_seats(self._learners))
+        for agent, seat in seats.items():
+            if seat.buffer is not None:
+                buffer = recording(seat.name, parts[agent].name).buffer
+                seats[agent] = replace(seat, buffer=buffer)
+        return SourceKindPlay.of(
+            self._part.name,
+            self._part.kind,
+            self._part.config,
+            seats=seats,
+            quotas=quotas,
+            num_workers=num_workers,
+            seed=self._roster.composition.seed,
+        )
+
+    def evaluate(self, main: str, goal: Goal) -> Sequence[float] | None:
+        """Return the results of an evaluation; None where the source leaves it to training.
+
+        Args:
+            main: name of the learner that is evaluated.
+            goal: says how many episodes there are.
+        """
+        found: type[SourceKind[Any]] = find_source_kind(self._part.kind)
+        if found.evaluate is SourceKind.evaluate:
+            return None  # then no snapshot is worth its time
+        rows = {name: self._roster.rows_of(name) for name in self._learners}
+        with ExitStack() as stack:
+            snapshots = snapshot_seats(self._learners, rows, stack)
+            seats = seats_by_agent(self._roster, self._part, snapshots)
+            return found(self._part.config).evaluate(
+                seats,
+                agents=[agent for agent, seat in seats.items() if seat.name == main],
+                episodes=goal.evaluation_episodes,
+                seed=self._roster.composition.seed + EVALUATION_SEED,
+            )

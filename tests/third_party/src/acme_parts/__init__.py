@@ -1,0 +1,1 @@
+"""Parts for bray that another distribution brings; its entry points say which."""
