@@ -139,3 +139,20 @@ goal: {max_frames: 100}
 """
     with pytest.raises(ConfigError, match="give each kind a model of its own"):
         run_of(tmp_path, shared)
+
+
+def test_no_script_plays_beside_others_over_the_wire(tmp_path: Path) -> None:
+    text = """
+trainers: {red: {algorithm: ppo}}
+models: {red: {spaces: {observation: {shape: [2]}, action: {discrete: 3}}}}
+agents: {red: {}, chance: {play: random}}
+sources:
+  race:
+    kind: agents
+    command: ./race --port {port}
+    agents: {red: red, blue: chance}
+    spaces: {observation: {shape: [2]}, action: {discrete: 3}}
+goal: {agent: red, max_frames: 400}
+"""
+    with pytest.raises(ConfigError, match="no script or frozen policy plays beside them"):
+        run_of(tmp_path, text)

@@ -284,6 +284,12 @@ class _Composed:
             seed=self._composition.seed,
             spaces=next(iter(self._learners.values())).spaces,
         )
+        for agent in part.agents.values():
+            if self._composition.learner_of(agent) is None:
+                raise ConfigError(
+                    f"sources.{part.name}.agents: expected agents that learn, got {agent!r}: over "
+                    "the wire no script or frozen policy plays beside them: let the simulator do it"
+                )
         quotas = self._quotas(self._roster.learners(part))
         plans = {
             name: SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
