@@ -471,7 +471,7 @@ def test_gamecores_play_for_a_run_over_the_wire(
 def test_over_the_wire_training_sees_clipped_rewards(plays: dict[int, Play]) -> None:
     spaces = read_spaces(PONG)
     algorithm = ppo.PPO.of(PONG, num_processes=1, num_envs=1, num_workers=1)
-    config = algorithm._gamecore_play(spaces, 0, 1).policy
+    config = algorithm.acting(spaces, 0, 1)
     assert config.clip_reward
     layout = segment_layout(spaces, 4, 0, stack=True)
     with (

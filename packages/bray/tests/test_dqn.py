@@ -154,7 +154,7 @@ def test_a_trial_goes_on_from_its_checkpoint_and_its_replay(
         # what it has restored, and trains three times.
         assert outcome.version == 1 + 4 * (launch - 1)
     with bray.init(tmp_path, "trial") as run:
-        config = dqn.DQN.of("CartPole-v1", **SMALL).replay(is_local=True)
+        config = dqn.DQN.of("CartPole-v1", **SMALL).buffer(is_local=True)
         layout = segment_layout(SPACES, 8, 0)
         assert run.buffer("replay", layout, config).stats()["queued"] == 7 * 48
 

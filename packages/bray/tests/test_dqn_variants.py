@@ -178,7 +178,7 @@ def test_rainbow_is_the_defaults_of_its_parts() -> None:
     assert (composed.model.noisy, composed.model.dueling) == (True, False)
     games = compose("dqn", "ALE/Pong-v5", ["variant=rainbow"]).parts
     assert (games.model.value_max, games.trainer.learning_rate) == (10.0, 6.25e-5)
-    assert dqn.DQN(games).replay(is_local=True).frame_stack == {"observation": 0}
+    assert dqn.DQN(games).buffer(is_local=True).frame_stack == {"observation": 0}
 
 
 @pytest.mark.parametrize(

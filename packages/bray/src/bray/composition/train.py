@@ -68,7 +68,7 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
         name: algorithm_of(run, roster, one) for name, one in composition.learners.items()
     }
     made = {
-        name: _Made(algorithm=one, learner=make_learner(run, roster, name, one))
+        name: _Made(algorithm=one, learner=make_learner(run, roster, name, one).with_trainer())
         for name, one in algorithms.items()
     }
     return _Composed(run, roster, made, goal).train()

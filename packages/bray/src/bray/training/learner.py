@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,10 @@ class Learner:
     """The replays that the buffer mixes, by name; empty where it is one itself."""
     min_size: int
     """What each of these holds before the first training; 0 without a mixture."""
-    trainer: Any
-    """Trains, and publishes to the model."""
+    make_trainer: Callable[[], Any]
+    """Makes what trains, and publishes to the model."""
+    trainer: Any = None
+    """What trains; None until `with_trainer` has made it."""
     policy: PolicyConfig
     """How the policy acts while it is trained."""
     turn: Turn
@@ -71,3 +73,10 @@ class Learner:
     steps_per_version: int | None
     """Recorded steps of all that play, after which the next policy version is waited for; None
     waits for none."""
+
+    def with_trainer(self) -> Learner:
+        """Return it with its trainer made.
+
+        Whoever calls over the wire is answered before: making a trainer takes seconds.
+        """
+        return replace(self, trainer=self.make_trainer())

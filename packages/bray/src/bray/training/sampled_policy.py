@@ -182,7 +182,7 @@ class SampledPolicy(Algorithm[C]):
         )
 
     def learner(self, run: Run, spaces: Spaces, place: LearnerPlace) -> Learner:
-        """Make what trains the policy.
+        """Make what trains the policy, but for the trainer itself.
 
         Args:
             run: makes the components.
@@ -224,8 +224,12 @@ class SampledPolicy(Algorithm[C]):
         if place.label and not run.is_local:
             make = partial(_labelled, make, place.label)
         is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
-        trainer = run.trainer(
-            place.trainer, make, num_workers=num_ranks, num_gpus=1.0 if is_on_gpu else 0.0
+        make_trainer = partial(
+            run.trainer,
+            place.trainer,
+            make,
+            num_workers=num_ranks,
+            num_gpus=1.0 if is_on_gpu else 0.0,
         )
         return Learner(
             spaces=spaces,
@@ -237,7 +241,7 @@ class SampledPolicy(Algorithm[C]):
             min_size=max(
                 [_min_size(config or holds) for config, _ in place.mixture.values()] or [0]
             ),
-            trainer=trainer,
+            make_trainer=make_trainer,
             policy=self.acting(spaces, state_size, place.seed),
             turn=self.turn(next(iter(replays.values()), buffer)),
             batch_steps=holds.batch_steps if isinstance(holds, BufferConfig) else None,
@@ -271,6 +275,7 @@ class SampledPolicy(Algorithm[C]):
             ),
         )
         source, evaluate, lines = self.source(run, learner, play, goal, seed)
+        learner = learner.with_trainer()
         title = f"{self.title} on {self.parts.source.title}{self.described(run, spaces)}"
         return Loop(
             run,
