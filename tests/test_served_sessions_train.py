@@ -18,6 +18,7 @@ from bray.sources.environments import read_spaces
 from bray_actor.gamecores.gamecore import play
 from bray_actor.recording import is_drawn, read_episode
 from bray_core.cli import main
+from bray_core.codec import encode
 from bray_model import ExportReport, Model
 from bray_server import Client
 
@@ -99,7 +100,7 @@ def test_a_share_of_the_newest_is_kept_by_several_processes(exported: Path, tmp_
     ):
         for name in names:
             client.start(name, b"")
-            client.end(name, b"")
+            client.end(name, encode({"terminated": True, "truncated": False}))
     files = sorted(folder.glob("*.episode"))
     assert {read_episode(file).session for file in files} == drawn
 

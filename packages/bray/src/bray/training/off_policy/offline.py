@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from torch import nn
 
@@ -54,6 +54,12 @@ class RecordedSourceConfig(EnvironmentSpec):
     def __post_init__(self) -> None:
         EnvironmentSpec.__post_init__(self)
         data_sets.check_shares(self.mixture)
+
+    def with_absolute_paths(self) -> Self:
+        """Return it with data sets that workers in other folders find, too."""
+        shares = {data_sets.located(name): share for name, share in self.mixture.items()}
+        demonstrations = data_sets.located(self.demonstrations)
+        return replace(self, demonstrations=demonstrations, mixture=shares)
 
     @property
     def where(self) -> DataSets:
@@ -137,7 +143,8 @@ class Offline(Algorithm[C]):
 
         The goal's frames count nothing here.
         """
-        self.parts = located_weights(self.parts)
+        parts = located_weights(self.parts)
+        self.parts = replace(parts, source=parts.source.with_absolute_paths())
         config: Any = self.config
         task = self.parts.source
         spaces = read_spaces(task)
