@@ -148,7 +148,8 @@ def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
         return {
             pattern: _of_one(composition, source, name) for pattern, name in source.agents.items()
         }
-    if config.is_simulator and isinstance(config, MatchesSourceConfig):
+    is_told = bool(getattr(config, "sides", None)) or len(source.agents) < 2
+    if config.is_simulator and isinstance(config, MatchesSourceConfig) and is_told:
         return _of_sides(composition, source)
     if config.is_simulator:
         return {
