@@ -1,4 +1,4 @@
-.PHONY: help test long lint types contracts slow coverage isa pin release build docs check api
+.PHONY: help test long gpu lint types contracts slow coverage isa pin release build docs check api
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -27,6 +27,9 @@ isa: isa-default isa-avx2 isa-native  ## what rests on rounding, under three ins
 
 isa-%:
 	$(ISA_$*) uv run pytest $(ISA_TESTS)
+
+gpu:  ## on a machine with a GPU, nine minutes: tests, rooflines, rates, Pong (benchmarks/gpu)
+	uv run python -m benchmarks.gpu.everything
 
 lint:  ## style
 	uv run ruff check

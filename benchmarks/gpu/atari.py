@@ -1,0 +1,76 @@
+"""Atari on a machine with a GPU: frames a second by cores, and Pong from nothing.
+
+    uv run python -m benchmarks.gpu.atari               # 1, 2, 4, … cores, some seconds each
+    uv run python -m benchmarks.gpu.atari --pong        # one run of so many seconds, with its curve
+
+Local runs of `bray train atari`: the emulators have the cores, the device plays and learns.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.device import DEVICE
+from benchmarks.harness import Report, argument, main
+from benchmarks.training.atari import CORES, pinned
+
+SMALL = ("num_envs=8", "env_threads=1", "segment_length=16", "precision=fp32", "trainer_threads=1")
+"""Settings of the dry run, of which a replay takes a second."""
+
+
+def train(seconds: float, device: str, cores: int, *more: str) -> dict[str, Any]:
+    """Train on Pong in a process of its own that has so many cores; return its figures."""
+    settings = [f"device={device}", f"env_threads={cores}"]
+    settings += SMALL if device == "cpu" else ()
+    with pinned(cores), tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "figures.json"
+        command = [sys.executable, "-m", "benchmarks.training.atari", "training", *settings, *more]
+        command += ["--seconds", str(seconds), "--json", str(answer)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return dict(json.loads(answer.read_text())["figures"])
+
+
+def scaling(options: Namespace, report: Report) -> None:
+    """Print frames/s on 1, 2, 4, … cores."""
+    counts = [count for count in (1, 2, 4, 8, 16, 32) if count <= CORES]
+    counts = counts if options.device == "cuda" else counts[:1]
+    rates = {}
+    for count in counts:
+        found = train(options.seconds / len(counts) / 2, options.device, count)
+        rates[f"{count} cores"] = [float(found["frames_per_s"])]
+    report.table(f"Pong, training, {options.device}", rates, unit="frames/s", base="1 cores")
+
+
+def pong(options: Namespace, report: Report) -> None:
+    """Print the mean return of training as it rises."""
+    with tempfile.TemporaryDirectory() as folder:
+        curve = Path(folder) / "curve.json"
+        found = train(options.seconds, options.device, CORES, "--history", str(curve))
+        history = json.loads(curve.read_text())
+    report.figure("pong", found)
+    report.figure("pong, seconds, frames, mean return", history)
+    print(f"Pong, {found['seconds']:.0f} s: {found['frames']:,.0f} frames, "
+          f"mean return {found['mean_return']:.1f}")  # fmt: skip
+    for seconds, frames, mean in history:
+        print(f"  {seconds:6.0f} s {frames:12,.0f} frames {mean:7.2f}")
+
+
+def benchmark(options: Namespace, report: Report) -> None:
+    """Measure what the command line says."""
+    (pong if options.pong else scaling)(options, report)
+
+
+if __name__ == "__main__":
+    main(
+        __doc__,
+        benchmark,
+        argument("--device", **DEVICE),
+        argument("--pong", action="store_true", help="one run with its curve"),
+        seconds=60.0,
+    )

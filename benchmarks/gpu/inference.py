@@ -1,0 +1,123 @@
+"""Rows a second that a model answers, by batch: its engine, the bare module, a replayed graph.
+
+    uv run python -m benchmarks.gpu.inference [--device cuda|cpu]
+
+`graph` replays a CUDA graph of one batch size, as an engine could for each size of `pad_to`; it is
+what launching the kernels costs beyond that. All three copy rows to the device and answers back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Literal
+
+import numpy as np
+import torch
+from benchmarks.gpu.device import DEVICE, rate_of
+from benchmarks.harness import Report, argument, in_turns, main
+from benchmarks.micro.networks import NETWORKS
+from torch import nn
+
+from bray_model import Model, ModelConfig
+
+BATCHES = {"cuda": (1, 16, 128, 1024, 8192), "cpu": (1, 16)}
+
+
+class Floats(nn.Module):
+    """A network whose answers are float32, as numpy wants them, whatever it computes in."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.network = NETWORKS[name]()[0]
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """`[B, …]` → `[B, outputs]`."""
+        return self.network(rows).float()
+
+
+def model_of(
+    name: str, rows: np.ndarray, device: Literal["cuda", "cpu"], precision: Literal["fp32", "bf16"]
+) -> Model:
+    """Return a model that answers batches of this size on the device."""
+    size = len(rows)
+    config = ModelConfig(max_batch_size=size, pad_to=(size,), device=device, precision=precision)
+    return Model(Floats(name), rows[:1], config=config)
+
+
+def bare(name: str, rows: np.ndarray, device: str, precision: str) -> Callable[[], float]:
+    """Return a forward of the module, with both copies."""
+    module = Floats(name).to(device).eval()
+
+    def forward() -> float:
+        with (
+            torch.inference_mode(),
+            torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"),
+        ):
+            module(torch.from_numpy(rows).to(device)).cpu()
+        return float(len(rows))
+
+    return forward
+
+
+def graph(name: str, rows: np.ndarray, precision: str) -> Callable[[], float]:
+    """Return the replay of a captured forward, with both copies."""
+    module = Floats(name).cuda().eval()
+    held = torch.from_numpy(rows).cuda()
+
+    def forward() -> torch.Tensor:
+        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
+            return module(held)
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.inference_mode(), torch.cuda.stream(stream):
+        for _ in range(3):
+            forward()
+    torch.cuda.current_stream().wait_stream(stream)
+    captured = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(captured):
+        answer = forward()
+    pinned = torch.from_numpy(rows).pin_memory()
+
+    def replay() -> float:
+        held.copy_(pinned, non_blocking=True)
+        captured.replay()
+        answer.cpu()
+        return float(len(rows))
+
+    return replay
+
+
+def benchmark(options: Namespace, report: Report) -> None:
+    """Measure both networks in both precisions at each batch size."""
+    device, batches = options.device, BATCHES[options.device]
+    part = options.seconds / (len(NETWORKS) * 2 * len(batches) * 3 * 2)
+    loop = asyncio.new_event_loop()
+    for name, make in NETWORKS.items():
+        for precision in ("fp32", "bf16"):
+            for size in batches:
+                rows = np.repeat(make()[1], size, axis=0)
+                with ExitStack() as stack:
+                    model = stack.enter_context(model_of(name, rows, device, precision))
+
+                    def answered(model: Model = model, rows: np.ndarray = rows) -> float:
+                        loop.run_until_complete(model.infer(rows, batch=True))
+                        return float(len(rows))
+
+                    ways = {"model": answered, "bare module": bare(name, rows, device, precision)}
+                    if device == "cuda":
+                        ways["graph"] = graph(name, rows, precision)
+                    timed = {
+                        way: lambda step=step: rate_of(step, device, part)
+                        for way, step in ways.items()
+                    }
+                    title = f"{name}, batch {size:,}, {precision}, {device}"
+                    report.table(title, in_turns(timed, 2), unit="rows/s", base="bare module")
+    loop.close()
+
+
+if __name__ == "__main__":
+    main(__doc__, benchmark, argument("--device", **DEVICE), seconds=30.0)
