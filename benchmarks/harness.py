@@ -21,18 +21,21 @@ import io
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 ROOT = Path(__file__).parent.parent
 PEERS = ROOT / "benchmarks" / "peers"
+RESULTS = ROOT / "benchmarks" / "results"
 T = TypeVar("T")
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 _VERSIONS = ("bray-core", "torch", "numpy", "ray", "gymnasium")
@@ -43,6 +46,7 @@ class Report:
 
     def __init__(self) -> None:
         self.tables: list[dict[str, Any]] = []
+        self.curves: list[dict[str, Any]] = []
         self.figures: dict[str, Any] = {}
 
     def figure(self, name: str, value: Any) -> None:
@@ -78,11 +82,31 @@ class Report:
                 row["ratio"] = ratio(values, samples[base])
                 line += f"  {row['ratio']:8.3f}×" if name != base else f"  {'':8} "
             if notes and name in notes:
+                row["note"] = notes[name]
                 line += f"  {notes[name]}"
             rows.append(row)
             text.append(line.rstrip())
         self.tables.append({"title": title, "unit": unit, "base": base, "rows": rows})
         print("\n".join(text), flush=True)
+
+    def curve(
+        self,
+        title: str,
+        runs: Mapping[str, Sequence[Sequence[tuple[float, float]]]],
+        *,
+        x: str,
+        y: str,
+    ) -> None:
+        """Keep learning curves for the page of results.
+
+        Args:
+            title: What was trained.
+            runs: Contender → of each seed the points of its curve, x ascending.
+            x: What stands on the axis, with its unit.
+            y: What was measured.
+        """
+        kept = {name: [[list(point) for point in run] for run in of] for name, of in runs.items()}
+        self.curves.append({"title": title, "x": x, "y": y, "runs": kept})
 
     def ratio(self, name: str, of: str, table: int = -1) -> float:
         """Return by how much one contender's figure exceeds another's, in a table printed."""
@@ -211,6 +235,9 @@ def main(
             "--seconds", type=float, default=seconds, help="duration of each measurement, about"
         )
     parser.add_argument("--json", metavar="FILE", help="also written there; - is standard output")
+    parser.add_argument(
+        "--keep", metavar="NAME", help="also written to benchmarks/results/NAME.json, for the docs"
+    )
     for names, settings in arguments:
         parser.add_argument(*names, **settings)
     has_rest = "--" in sys.argv
@@ -222,19 +249,34 @@ def main(
         print(f"# {here['cpu']}, {here['cores']} cores, load {here['load']}, {here['commit']}")
         print(f"# python {here['python']}, {versions}", flush=True)
         code = int(benchmark(options, report) or 0)
-    if options.json:
+    if options.json or options.keep:
         content = {
             "script": Path(sys.argv[0]).stem,
+            "question": (doc or "").partition("\n")[0],
+            "command": _command(),
+            "date": datetime.now(UTC).date().isoformat(),
             "options": {name: str(value) for name, value in vars(options).items()},
             "machine": here,
             "seconds": round(time.monotonic() - began, 1),
             "tables": report.tables,
+            "curves": report.curves,
             "figures": report.figures,
             "printed": output.kept.getvalue().splitlines(),
         }
         text = json.dumps(content, default=str) + "\n"
-        sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text)
+        if options.json:
+            sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text)
+        if options.keep:
+            (RESULTS / f"{options.keep}.json").write_text(text)
     sys.exit(code)
+
+
+def _command() -> str:
+    """Return the command line that repeats this, as it is written in the docs."""
+    file = Path(sys.argv[0]).resolve()
+    is_ours = file.is_relative_to(ROOT)
+    module = ".".join(file.relative_to(ROOT).with_suffix("").parts) if is_ours else file.stem
+    return shlex.join(["uv", "run", "python", "-m", module, *sys.argv[1:]])
 
 
 def _cpu() -> str:

@@ -1,4 +1,4 @@
-"""Every benchmark stands in the table of `benchmarks/peers/README.md`, and starts."""
+"""Every benchmark stands in the table of `benchmarks/README.md`, and starts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
 SCRIPTS = sorted(
     str(file.relative_to(FOLDER).with_suffix(""))
-    for part in ("micro", "training", "soak")
-    for file in (FOLDER / part).glob("*.py")
+    for part in ("micro/*", "training/*", "soak/*", "gpu/everything")
+    for file in FOLDER.glob(f"{part}.py")
     if "main(" in file.read_text()
 )
 
