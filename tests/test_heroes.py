@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bray
-from bray.cli.train import completed_goal
+from bray.composition.whole_run import completed_goal
 from bray.composition.train import train_composition
 from bray.goal import Outcome
 from bray.templates.loading import load

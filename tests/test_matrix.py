@@ -11,7 +11,7 @@ import pytest
 
 from bray import registry
 from bray.cli.launch import Launch
-from bray.cli.train import completed_goal, run_template
+from bray.composition.whole_run import completed_goal, run_template
 from bray.templates.loading import compose
 from bray.training.algorithm import load_algorithm
 from bray_core.errors import ConfigError
@@ -74,7 +74,7 @@ def test_a_few_updates(
         written.append("num_processes=1")
     template = compose(name, task, written)
     launch = Launch(project=demonstrated, trial="cell", runtime=runtime)  # type: ignore[arg-type]
-    outcome, report = run_template(template, launch, completed_goal(template))
+    outcome, report = run_template(template, launch.open, completed_goal(template))
     assert outcome.version >= 1
     assert report is not None
     assert (report.path / "model.onnx").is_file()

@@ -16,7 +16,7 @@ import torch
 
 from bray.best import BestVersion
 from bray.cli.launch import Launch
-from bray.cli.train import completed_goal, run_template
+from bray.composition.whole_run import completed_goal, run_template
 from bray.registry import REMOVED, names
 from bray.templates import loading
 from bray_core.errors import ConfigError, FormatError
@@ -56,7 +56,7 @@ def go_on(trial: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     frames = max(read.goal.budget, Trial(trial).result()["frames"])
     read = replace(read, parts=parts, goal=replace(read.goal, max_frames=2 * frames))
     launch = Launch(project=Path(), trial=trial.name)
-    return run_template(read, launch, completed_goal(read))
+    return run_template(read, launch.open, completed_goal(read))
 
 
 def newest(trial: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from combinations.every_space import ACTIONS, MASKED, OBSERVATIONS, name_of
 
 from bray import registry
 from bray.cli.launch import Launch
-from bray.cli.train import completed_goal, run_template
+from bray.composition.whole_run import completed_goal, run_template
 from bray.sources.environments import read_spaces
 from bray.templates.loading import compose
 from bray.training.algorithm import load_algorithm
@@ -195,7 +195,7 @@ def test_a_pairwise_covering_set_trains_is_exported_and_evaluated(
     folder = tmp_path_factory.getbasetemp()
     template = compose(cell.algorithm, cell.task, settings_of(cell, folder))
     launch = Launch(project=tmp_path_factory.mktemp("cell"), trial="cell", runtime="local")
-    outcome, report = run_template(template, launch, completed_goal(template))
+    outcome, report = run_template(template, launch.open, completed_goal(template))
     assert outcome.version >= 1
     assert outcome.evaluation_return == 7
     assert report is not None
@@ -214,7 +214,7 @@ def test_a_sample_trains_on_ray(cell: Cell, tmp_path: Path) -> None:
     longer = "goal.max_frames=2048"  # players are held back, but not at once
     template = compose(cell.algorithm, task, [*settings_of(cell, tmp_path), spaces, longer])
     launch = Launch(project=tmp_path, trial="cell", runtime="ray")
-    outcome, report = run_template(template, launch, completed_goal(template))
+    outcome, report = run_template(template, launch.open, completed_goal(template))
     assert outcome.version >= 1
     assert outcome.evaluation_return == 7
     assert report is not None

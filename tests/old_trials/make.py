@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bray.cli.launch import Launch
-from bray.cli.train import completed_goal, run_template
+from bray.composition.whole_run import completed_goal, run_template
 from bray.sources import demonstrations
 from bray.templates.loading import compose
 from bray_core.protocols import Answer
@@ -116,7 +116,7 @@ def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) 
         config = replace(config, max_steps=times * config.max_steps)
     template = replace(template, parts=replace(template.parts, trainer=config))
     launch = Launch(project=Path(), trial=trial or name)
-    run_template(template, launch, completed_goal(template))
+    run_template(template, launch.open, completed_goal(template))
 
 
 def make_demonstrations() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import bray
-from bray.cli.train import completed_goal
 from bray.composition.train import export_all, train_composition
+from bray.composition.whole_run import completed_goal
 from bray.goal import Outcome
 from bray.templates.loading import load
 

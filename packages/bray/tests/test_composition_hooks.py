@@ -9,10 +9,10 @@ import pytest
 from hooked_game import Notes
 
 import bray
-from bray.cli.train import completed_goal
 from bray.composition import train as composition_train
 from bray.composition.train import train_composition
 from bray.composition.turns import episode_of
+from bray.composition.whole_run import completed_goal
 from bray.goal import Outcome
 from bray.templates.callbacks import make_callbacks
 from bray.templates.loading import load, parse

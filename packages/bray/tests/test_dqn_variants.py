@@ -13,7 +13,7 @@ import torch
 import bray
 from bray.algorithms import dqn
 from bray.cli.launch import Launch
-from bray.cli.train import completed_goal, run_template
+from bray.composition.whole_run import completed_goal, run_template
 from bray.goal import Goal
 from bray.policies.values import votes
 from bray.sources.environments import read_spaces
@@ -203,7 +203,7 @@ def test_variants_train_and_are_exported(tmp_path: Path, settings: str) -> None:
     )
     template = compose("dqn", "CartPole-v1", [*small.split(), *settings.split()])
     launch = Launch(project=tmp_path, trial="t")
-    outcome, report = run_template(template, launch, completed_goal(template))
+    outcome, report = run_template(template, launch.open, completed_goal(template))
     assert outcome.version >= 1
     assert report is not None
     with Model(report.path) as exported:

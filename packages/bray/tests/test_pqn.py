@@ -13,7 +13,7 @@ from torch import nn
 import bray
 from bray.algorithms import pqn
 from bray.cli.launch import Launch
-from bray.cli.train import completed_goal, run_template
+from bray.composition.whole_run import completed_goal, run_template
 from bray.goal import Goal
 from bray.policies.layer_norms import add_layer_norms
 from bray.sources.environments import read_spaces
@@ -115,7 +115,7 @@ def test_it_trains_and_is_exported(tmp_path: Path) -> None:
     )
     template = compose("pqn", "CartPole-v1", small.split())
     launch = Launch(project=tmp_path, trial="t")
-    outcome, report = run_template(template, launch, completed_goal(template))
+    outcome, report = run_template(template, launch.open, completed_goal(template))
     assert outcome.version >= 2
     assert report is not None
     with Model(report.path) as exported:

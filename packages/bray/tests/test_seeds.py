@@ -23,7 +23,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     """Seeds that were trained, with their trials: the return is ten times the seed; 3 fails."""
     done: list[tuple[int, str]] = []
 
-    def run_template(template: Any, launch: Any, goal: Goal) -> tuple[Outcome, None]:
+    def run_launch(template: Any, launch: Any, goal: Goal) -> tuple[Outcome, None]:
         done.append((template.seed, launch.trial))
         if template.seed == 3:
             raise BrayError("the simulator is gone")
@@ -35,7 +35,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
         )
         return conclude(launch.project / launch.trial, outcome), None
 
-    monkeypatch.setattr(bray.cli.train, "run_template", run_template)
+    monkeypatch.setattr(bray.cli.train, "run_launch", run_launch)
     return done
 
 

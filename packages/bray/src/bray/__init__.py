@@ -1,7 +1,7 @@
 """Train reinforcement-learning agents and put them in production: the umbrella package.
 
 Re-exports the public names of the seven packages, loaded when first used, and adds `init`, the
-switch between one process and a Ray cluster.
+switch between one process and a Ray cluster, and `train` and `load`, which return a trained policy.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from bray_core import lazy
 if TYPE_CHECKING:
     from bray.callbacks import Callback
     from bray.run import Run, init
+    from bray.trained.agent import TrainedAgent
+    from bray.trained.programs import load, train
     from bray_actor import Actor, AgentActor
     from bray_actor.remote import RemoteActor
     from bray_buffer import Buffer
@@ -38,9 +40,12 @@ _HOME = {
     "RemoteTrainer": "bray_trainer.remote",
     "Run": "bray.run",
     "Server": "bray_server",
+    "TrainedAgent": "bray.trained.agent",
     "Trainer": "bray_trainer",
     "init": "bray.run",
+    "load": "bray.trained.programs",
     "shutdown": "bray_core.runtime",
+    "train": "bray.trained.programs",
 }
 
 __all__ = [
@@ -56,9 +61,12 @@ __all__ = [
     "RemoteTrainer",
     "Run",
     "Server",
+    "TrainedAgent",
     "Trainer",
     "init",
+    "load",
     "shutdown",
+    "train",
 ]
 
 

@@ -9,34 +9,6 @@ from bray.goal import Goal, Outcome
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.templates.template import Template
 from bray.training.algorithm import load_algorithm
-from bray_core.trials.trial import RESULT, Trial
-
-
-def already_reached(trial: Path, goal: Goal) -> str | None:
-    """Return what to say of a trial that has reached a goal; None where there is more to do.
-
-    Args:
-        trial: folder of the trial.
-        goal: what is to be reached, completed.
-    """
-    if not (trial / RESULT).is_file():
-        return None
-    result = Trial(trial).result()
-    mean, frames = result.get("evaluation_return"), result.get("frames", 0)
-    if not result.get("reached") or not isinstance(mean, int | float):
-        return None
-    if goal.wanted is None:
-        if frames < goal.budget:
-            return None
-        wanted = f"budget of {goal.budget:,} frames"
-    elif not goal.is_reached(mean):
-        return None
-    else:
-        wanted = f"goal {goal.wanted:g}"
-    return (
-        f"{trial} has reached its {wanted}: {goal.measure} {mean:.6g} after {frames:,} frames. "
-        "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
-    )
 
 
 def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exported: bool) -> str:

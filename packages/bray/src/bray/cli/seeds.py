@@ -124,7 +124,7 @@ def _train_one(
 
 def _ended(trial: Path, goal: Goal) -> dict[str, Any] | None:
     """Return the result of a trial that has nothing left to do; None of any other."""
-    from bray.cli.closing_message import already_reached
+    from bray.composition.whole_run import already_reached
 
     if not (trial / RESULT).is_file():
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -85,6 +84,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from bray.composition.whole_run import completed_goal, trial_name
     from bray.templates.loading import compose, load
 
     task, settings = options.task, options.overrides
@@ -98,10 +98,8 @@ def _run(options: argparse.Namespace) -> int:
         if options.env is not None:
             raise ConfigError(f"--env: is for templates; the task is {task!r} already")
         template = compose(options.what, task, settings)
-        name = f"{Path(options.what).name}-{task.rpartition(':')[2]}"
-        if options.seeds is None:
-            name += f"-{template.seed}"
-        launch = Launch.of(options, _as_name(name))
+        seed = template.seed if options.seeds is None else None
+        launch = Launch.of(options, trial_name(options.what, task, seed))
     if template.enable == "deploy":
         return main(["serve", str(launch.project / launch.trial)])
     if options.seeds is not None:
@@ -112,7 +110,7 @@ def _run(options: argparse.Namespace) -> int:
             launch,
             options.seeds,
             completed_goal(template),
-            lambda *one: run_template(*one)[0],
+            lambda *one: run_launch(*one)[0],
             is_json=options.json,
             goes_on=options.go_on,
         )
@@ -136,17 +134,14 @@ def _from_options(options: argparse.Namespace) -> list[str]:
 
 def _launch_of_template(options: argparse.Namespace) -> Launch:
     """Return the launch of a template: in the trial whose settings it is, or one of its name."""
+    from bray.composition.whole_run import as_name
+
     path = Path(options.what)
     trial = trial_of(path / CONFIG if (path / CONFIG).is_file() else path)
     name = trial.resolve().name
     if options.env is not None:
-        name += f"-{_as_name(options.env)}"
+        name += f"-{as_name(options.env)}"
     return Launch.of(options, name, trial.parent)
-
-
-def _as_name(text: str) -> str:
-    """Return what a trial's folder may be named."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
 
 
 def train(
@@ -166,14 +161,15 @@ def train(
     Raises:
         ExportError: the export's outputs differ from torch's.
     """
-    from bray.cli.closing_message import already_reached, closing_message
+    from bray.cli.closing_message import closing_message
+    from bray.composition.whole_run import already_reached, completed_goal
 
     trial = launch.project / launch.trial
     goal = completed_goal(template)
     if not goes_on and (words := already_reached(trial, goal)):
         sys.stdout.write(words + "\n")
         return 0
-    outcome, report = run_template(template, launch, goal)
+    outcome, report = run_launch(template, launch, goal)
     if is_json:
         sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
         return 0 if outcome.reached else 1
@@ -185,48 +181,13 @@ def train(
     return 0 if outcome.reached else 1
 
 
-def run_template(
+def run_launch(
     template: Template, launch: Launch, goal: Goal
 ) -> tuple[Outcome, ExportReport | None]:
-    """Train, and export the best version.
+    """Train a template where a launch says, and export the best version; see `run_template`."""
+    from bray.composition.whole_run import run_template
 
-    Args:
-        template: what to run.
-        launch: where to run it.
-        goal: the template's, completed.
-
-    Raises:
-        ExportError: the export's outputs differ from torch's.
-    """
-    import torch
-
-    from bray.composition.train import export_all, train_composition
-    from bray.templates.callbacks import make_callbacks
-    from bray.training.deploy import export_best
-
-    torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    template = replace(template, goal=goal)
-    composition = template.composition
-    algorithm = template.make() if composition is None else None
-    with launch.open(template.to_mapping(), template.keep) as run:
-        for callback in make_callbacks(template.callbacks):
-            run.listen(callback)
-        if composition is not None:
-            return train_composition(run, composition, goal), export_all(run, composition)
-        assert algorithm is not None, "a template of the short form has one"
-        outcome = algorithm.train(run, goal=goal, seed=template.seed)
-        return outcome, export_best(run, type(algorithm))
-
-
-def completed_goal(template: Template) -> Goal:
-    """Return a template's goal with what it left open decided; see `Goal.completed`."""
-    from bray.sources.environments import reward_threshold
-    from bray.training.algorithm import load_algorithm
-
-    return template.goal.completed(
-        reward_threshold=reward_threshold(template.environment),
-        max_frames=load_algorithm(template.algorithm).budget,
-    )
+    return run_template(template, launch.open, goal)
 
 
 command = Command(

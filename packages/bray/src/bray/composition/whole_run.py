@@ -1,0 +1,99 @@
+"""A template's whole run: train until the goal, then export the best version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from bray.composition.train import export_all, train_composition
+from bray.goal import Goal, Outcome
+from bray.retention import RetentionPolicy
+from bray.run import Run
+from bray.sources.environments import reward_threshold
+from bray.templates.callbacks import make_callbacks
+from bray.templates.template import Template
+from bray.training.algorithm import load_algorithm
+from bray.training.deploy import export_best
+from bray_core.trials.trial import RESULT, Trial
+from bray_model import ExportReport
+
+OpenRun: TypeAlias = Callable[[Mapping[str, object], RetentionPolicy], Run]
+"""Opens a trial with what is written to its `config.yaml` and what stays on disk."""
+
+
+def run_template(
+    template: Template, open_run: OpenRun, goal: Goal
+) -> tuple[Outcome, ExportReport | None]:
+    """Train, and export the best version.
+
+    Args:
+        template: what to run.
+        open_run: opens the trial and starts the runtime.
+        goal: the template's, completed.
+
+    Raises:
+        ExportError: the export's outputs differ from torch's.
+    """
+    torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
+    template = replace(template, goal=goal)
+    composition = template.composition
+    algorithm = template.make() if composition is None else None
+    with open_run(template.to_mapping(), template.keep) as run:
+        for callback in make_callbacks(template.callbacks):
+            run.listen(callback)
+        if composition is not None:
+            return train_composition(run, composition, goal), export_all(run, composition)
+        assert algorithm is not None, "a template of the short form has one"
+        outcome = algorithm.train(run, goal=goal, seed=template.seed)
+        return outcome, export_best(run, type(algorithm))
+
+
+def completed_goal(template: Template) -> Goal:
+    """Return a template's goal with what it left open decided; see `Goal.completed`."""
+    return template.goal.completed(
+        reward_threshold=reward_threshold(template.environment),
+        max_frames=load_algorithm(template.algorithm).budget,
+    )
+
+
+def already_reached(trial: Path, goal: Goal) -> str | None:
+    """Return what to say of a trial that has reached a goal; None where there is more to do.
+
+    Args:
+        trial: folder of the trial.
+        goal: what is to be reached, completed.
+    """
+    if not (trial / RESULT).is_file():
+        return None
+    result = Trial(trial).result()
+    mean, frames = result.get("evaluation_return"), result.get("frames", 0)
+    if not result.get("reached") or not isinstance(mean, int | float):
+        return None
+    if goal.wanted is None:
+        if frames < goal.budget:
+            return None
+        wanted = f"budget of {goal.budget:,} frames"
+    elif not goal.is_reached(mean):
+        return None
+    else:
+        wanted = f"goal {goal.wanted:g}"
+    return (
+        f"{trial} has reached its {wanted}: {goal.measure} {mean:.6g} after {frames:,} frames. "
+        "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
+    )
+
+
+def trial_name(algorithm: str, task: str, seed: int | None) -> str:
+    """Return the folder of a trial of an algorithm on a task; without a seed it is a group's."""
+    name = f"{Path(algorithm).name}-{task.rpartition(':')[2]}"
+    return as_name(name if seed is None else f"{name}-{seed}")
+
+
+def as_name(text: str) -> str:
+    """Return what a trial's folder may be named."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)

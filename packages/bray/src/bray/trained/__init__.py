@@ -1,0 +1,1 @@
+"""A trained policy in this process: trained, loaded, asked, evaluated and watched."""

@@ -1,0 +1,239 @@
+"""A trained policy that plays in this process: the export of a trial, asked by its own actor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from bray.trained.simulator_values import to_action, to_observation
+from bray.trained.watching import watch_episodes
+from bray_actor import PolicyActor, PolicyConfig
+from bray_actor.environments.spec import EnvironmentSpec
+from bray_core import codec
+from bray_core.config import from_mapping
+from bray_core.errors import ConfigError, NotFoundError
+from bray_core.files.trial_folders import CONFIG
+from bray_core.process.event_loop import EventLoopThread
+from bray_core.spaces import Spaces
+from bray_model import Model
+from bray_model.export.export_folder import copy_export, find_exports
+from bray_model.export_files.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisodes:
+    """The returns of some episodes."""
+
+    returns: tuple[float, ...]
+    """Sum of each episode's rewards, in the order in which they were shared out."""
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"mean return {self.mean:.1f} ± {self.std:.1f} over {len(self.returns)} episodes"
+
+
+class TrainedAgent:
+    """A trained policy. It needs no torch: it runs the trial's ONNX export.
+
+    What answers is the actor of `bray serve`, with the state of a recurrent policy, so the agent
+    plays here as it plays in production. Thread-safe for one caller at a time.
+
+    Args:
+        path: folder of a trial, or of an export.
+        policy: name of the policy's model, where a trial has several.
+        deterministic: whether it takes the most likely actions; None: as the export says, which is
+            that it does.
+
+    Raises:
+        NotFoundError: the folder has no export, or none of that policy.
+        ConfigError: the trial has several policies, and none was named; or the export answers
+            rows of numbers alone, not simulators.
+        ExportError: the export is broken.
+    """
+
+    def __init__(
+        self, path: str | Path, *, policy: str | None = None, deterministic: bool | None = None
+    ) -> None:
+        self.path = Path(path)
+        """Folder that it was loaded from."""
+        self._export = _export_of(self.path, policy)
+        config = _actor_config(self._export)
+        if deterministic is not None:
+            config = replace(config, deterministic=deterministic)
+        self._config = replace(config, phase="played")
+        spaces = config.spaces
+        self.spaces = None if spaces is None else Spaces.parse(str(self._export), spaces)
+        """What it sees and may do; None where the export does not say it."""
+        self._model = Model(self._export, name="agent")
+        self._loop = EventLoopThread("agent")
+        self._actor: PolicyActor | None = None
+        self._episode = 0
+
+    def act(self, observation: Any) -> Any:
+        """Return the action for an observation, as the environment gives and takes them.
+
+        A policy with memory remembers what it has seen since `reset`.
+
+        Raises:
+            SpecError: the observation does not fit; names the place, what was expected and got.
+        """
+        actor = self._actor or self._begin()
+        seen = observation
+        if self.spaces is not None:
+            seen = to_observation(self.spaces.observation, observation)
+        body = codec.encode({"observation": seen, "reward": 0.0})
+        answer = codec.decode(self._loop.run(actor.tick(body)))["action"]
+        return answer if self.spaces is None else to_action(self.spaces.action, answer)
+
+    def reset(self) -> None:
+        """Begin a new episode: a policy with memory forgets."""
+        self._actor = None
+
+    def _begin(self) -> PolicyActor:
+        self._episode += 1
+        self._actor = PolicyActor(f"agent/{self._episode}", self._model, self._config)
+        return self._actor
+
+    @property
+    def environment(self) -> EnvironmentSpec:
+        """How the environment is made that it was trained in.
+
+        Raises:
+            ConfigError: it was trained by a simulator or in a match, or this is a bare export.
+        """
+        return _environment_of(self.path)
+
+    def evaluate(
+        self,
+        episodes: int = 100,
+        *,
+        environment: str | EnvironmentSpec | None = None,
+        seed: int = 1,
+    ) -> PlayedEpisodes:
+        """Play whole episodes and return their returns.
+
+        Args:
+            episodes: number of episodes.
+            environment: what is played; None: what it was trained in.
+            seed: seed of the environments, in which training has not played.
+
+        Raises:
+            ConfigError: there is no environment, or `episodes` is below 1.
+        """
+        from bray.training.evaluation import EVALUATION_SEED, evaluate
+
+        if episodes < 1:
+            raise ConfigError(f"episodes: expected 1 or more, got {episodes}")
+        played = self.environment if environment is None else environment
+        found = evaluate(
+            self._model, played, episodes, seed=seed + EVALUATION_SEED, config=self._config
+        )
+        return PlayedEpisodes(tuple(found))
+
+    def watch(
+        self,
+        episodes: int = 1,
+        *,
+        save: str | Path | None = None,
+        environment: str | EnvironmentSpec | None = None,
+        seed: int = 1,
+    ) -> PlayedEpisodes:
+        """Play in a window, or into a video.
+
+        Args:
+            episodes: number of episodes.
+            save: file of the video: `.gif`, `.webp`, or `.mp4` where ffmpeg is installed. None: a
+                window; where there is no screen, `watch.gif` in the trial.
+            environment: what is played; None: what it was trained in.
+            seed: seed of the environment.
+
+        Raises:
+            ConfigError: there is no environment, it draws nothing, or the file's kind is unknown.
+        """
+        played = self.environment if environment is None else EnvironmentSpec.of(environment)
+        returns = watch_episodes(
+            self, played, episodes, seed=seed, save=save, default=self.path / "watch.gif"
+        )
+        return PlayedEpisodes(tuple(returns))
+
+    def export(self, folder: str | Path) -> Path:
+        """Copy the export that it runs, for a server or another machine; return the folder.
+
+        Raises:
+            AlreadyExistsError: the folder holds something else than an export.
+        """
+        copy_export(self._export, Path(folder))
+        return Path(folder)
+
+    def close(self) -> None:
+        """Free what it holds."""
+        self._loop.stop()
+        self._model.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"TrainedAgent({str(self.path)!r})"
+
+
+def _export_of(path: Path, policy: str | None) -> Path:
+    exports = find_exports(path)
+    if policy is None and len(exports) == 1:
+        return exports[0]
+    named = {_model_of(path, export): export for export in exports}
+    if policy is None:
+        raise ConfigError(f"policy: {path} has several, name one: {', '.join(sorted(named))}")
+    if policy not in named:
+        raise NotFoundError(
+            f"policy: {path} has no export of {policy!r}; there are: {', '.join(sorted(named))}"
+        )
+    return named[policy]
+
+
+def _model_of(path: Path, export: Path) -> str:
+    """Return the name of an export's model: its folder in a trial, else what it says itself."""
+    inside = export.relative_to(path).parts if export.is_relative_to(path) else ()
+    return inside[1] if inside[:1] == ("models",) else Manifest.read(export).name
+
+
+def _actor_config(export: Path) -> PolicyConfig:
+    actor = Manifest.read(export).actor
+    if actor is None or actor["name"] != "policy":
+        raise ConfigError(
+            f"{export}: expected the export of a policy that answers simulators, got one that "
+            "answers rows alone: open it with bray.Model"
+        )
+    return from_mapping(actor["config"], PolicyConfig, "manifest: actor.config")
+
+
+def _environment_of(path: Path) -> EnvironmentSpec:
+    from bray.templates.loading import load
+
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"environment: {path} is no trial, so it says none: name one")
+    source = load(str(path)).parts.source
+    has_one = isinstance(source, EnvironmentSpec) and source.environment
+    if not has_one or getattr(source, "command", None) or getattr(source, "external", False):
+        raise ConfigError(
+            f"environment: {path} was not trained in a Gymnasium environment of its own: name one, "
+            "or let the simulator call `bray serve`"
+        )
+    assert isinstance(source, EnvironmentSpec)
+    return EnvironmentSpec.from_json(source.to_json())

@@ -1,0 +1,132 @@
+"""Training from a program: what `bray train` does, in a line of Python."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from bray.callbacks import Callback
+from bray.composition.whole_run import (
+    already_reached,
+    as_name,
+    completed_goal,
+    run_template,
+    trial_name,
+)
+from bray.retention import RetentionPolicy
+from bray.run import Run, init
+from bray.templates.loading import compose
+from bray.templates.loading import load as load_template
+from bray.trained.agent import TrainedAgent
+from bray_core.errors import ConfigError
+from bray_core.files.trial_folders import PROJECT
+
+_OPTIONS = {
+    "goal": "goal.episode_return",
+    "frames": "goal.max_frames",
+    "episodes": "goal.evaluation_episodes",
+    "seed": "seed",
+}
+
+
+def train(
+    environment: str,
+    algorithm: str | None = None,
+    *,
+    goal: float | None = None,
+    frames: int | None = None,
+    episodes: int | None = None,
+    seed: int | None = None,
+    trial: str | Path | None = None,
+    runtime: Literal["local", "ray"] = "local",
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> TrainedAgent:
+    """Train a policy and return it: the version with the best evaluation.
+
+    It does what `bray train` does, into the same folder: a trial that is there goes on, and one
+    that has reached its goal is loaded as it is.
+
+    Args:
+        environment: a Gymnasium id; without `algorithm` the name of a template that ships with
+            bray, such as `cartpole`, or the path of one.
+        algorithm: name of the algorithm, such as `ppo`; None: a template says it.
+        goal: mean return that an evaluation must reach; None: the template's, or the one that the
+            environment is registered with.
+        frames: environment steps after which training gives up; None: the algorithm's budget.
+        episodes: episodes of an evaluation; None: 100.
+        seed: seed of everything random; None: the template's, or 1.
+        trial: folder of the trial; None: the one that the command would make below `trials`.
+        runtime: `local` for this process, `ray` for a cluster.
+        callbacks: what is told how training goes, see `bray.Callback`.
+        settings: settings of the algorithm and its parts, such as `learning_rate=3e-4`.
+
+    Returns:
+        The trained policy; it need not have reached the goal: `evaluate` says how good it is.
+
+    Raises:
+        ConfigError: an algorithm, an environment or a setting is unknown or out of range, or the
+            run trains something that `TrainedAgent` cannot play.
+    """
+    options = {"goal": goal, "frames": frames, "episodes": episodes, "seed": seed}
+    given = {_OPTIONS[name]: value for name, value in options.items() if value is not None}
+    written = [_override(name, value) for name, value in (settings | given).items()]
+    if algorithm is None:
+        template = load_template(environment, written)
+        name = as_name(Path(environment).stem)
+    else:
+        template = compose(algorithm, environment, written)
+        name = trial_name(algorithm, environment, template.seed)
+    folder = PROJECT / name if trial is None else Path(trial)
+    wanted = completed_goal(template)
+    if already_reached(folder, wanted) is None:
+        run_template(template, partial(_open, folder, runtime, callbacks), wanted)
+    return TrainedAgent(folder)
+
+
+def _override(name: str, value: object) -> str:
+    """Return a setting as the command line writes it.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        return f"{name}={json.dumps(value)}"
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{name}: expected a number, a word, a list or a mapping, got {type(value).__name__}: "
+            "name code of yours as module:Class or file.py:Class"
+        ) from error
+
+
+def _open(
+    folder: Path,
+    runtime: Literal["local", "ray"],
+    callbacks: Sequence[Callback],
+    config: Mapping[str, object],
+    keep: RetentionPolicy,
+) -> Run:
+    run = init(folder.parent, folder.name, runtime, config=config, keep=keep)
+    for callback in callbacks:
+        run.listen(callback)
+    return run
+
+
+def load(
+    path: str | Path, *, policy: str | None = None, deterministic: bool | None = None
+) -> TrainedAgent:
+    """Return the trained policy of a trial or an export.
+
+    Args:
+        path: folder of a trial, or of an export.
+        policy: name of the policy's model, where a trial has several.
+        deterministic: whether it takes the most likely actions; None: as the export says, which is
+            that it does.
+
+    Raises:
+        NotFoundError, ConfigError, ExportError: see `TrainedAgent`.
+    """
+    return TrainedAgent(path, policy=policy, deterministic=deterministic)

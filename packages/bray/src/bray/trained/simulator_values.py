@@ -1,0 +1,72 @@
+"""Between what a simulator says and takes, and what an actor does: choices from 0 on, arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bray_core import nested
+from bray_core.errors import SpecError
+from bray_core.nested import Nested
+from bray_core.spaces import LeafSpace
+
+
+def to_observation(space: Nested, value: Any, path: str = "observation") -> Nested:
+    """Return an observation as arrays of its space, as a gamecore sends it.
+
+    Args:
+        space: nested `LeafSpace`s.
+        value: what an environment returned: numbers, arrays, dicts, tuples or lists.
+        path: where it stands, for messages.
+
+    Raises:
+        SpecError: the value has another structure; names the place.
+    """
+    if isinstance(space, LeafSpace):
+        try:
+            array = np.asarray(value)
+        except ValueError as error:  # rows of several lengths
+            raise SpecError(f"{path}: expected {space}, got {type(value).__name__}") from error
+        if array.dtype.kind not in "biuf" or array.shape != space.shape:
+            raise SpecError(f"{path}: expected {space}, got {array.dtype} {array.shape}")
+        if space.kind == "category":
+            array = array - np.reshape(space.start, space.shape if space.start else ())
+        return array.astype(space.dtype)
+    if isinstance(space, dict):
+        if not isinstance(value, dict) or value.keys() != space.keys():
+            got = sorted(value) if isinstance(value, dict) else type(value).__name__
+            raise SpecError(f"{path}: expected the keys {sorted(space)}, got {got}")
+        return {
+            key: to_observation(child, value[key], nested.join(path, key))
+            for key, child in space.items()
+        }
+    if not isinstance(value, list | tuple) or len(value) != len(space):
+        raise SpecError(f"{path}: expected {len(space)} parts, got {type(value).__name__}")
+    parts = zip(space, value, strict=True)
+    return [to_observation(child, one, f"{path}[{i}]") for i, (child, one) in enumerate(parts)]
+
+
+def to_action(space: Nested, answer: Nested) -> Any:
+    """Return an actor's answer as the action that an environment takes.
+
+    A single choice is a number of numpy, several parts in order are a tuple; reals lie within
+    their bounds.
+
+    Args:
+        space: nested `LeafSpace`s.
+        answer: nested arrays, choices from 0 on.
+    """
+    if isinstance(space, dict):
+        assert isinstance(answer, dict)
+        return {key: to_action(child, answer[key]) for key, child in space.items()}
+    if not isinstance(space, LeafSpace):
+        assert isinstance(answer, list | tuple)
+        return tuple(to_action(child, one) for child, one in zip(space, answer, strict=True))
+    array = np.asarray(answer).reshape(space.shape)
+    if space.kind == "category":
+        array = array + np.reshape(space.start, space.shape if np.ndim(space.start) else ())
+    elif space.kind != "binary":
+        low, high = space.bounds()
+        array = np.clip(array, low, high)
+    return array.astype(space.dtype)[()]

@@ -1,0 +1,195 @@
+"""Episodes that people look at: in a window, or as a video."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bray.viewer.video import FORMATS, MAX_FRAMES, encode
+from bray_actor.atari import make_atari
+from bray_actor.environments.spec import MOST_STEPS, EnvironmentSpec
+from bray_core.errors import BrayError, ConfigError
+
+Pixels = npt.NDArray[np.uint8]
+_FRAMES_PER_S = 30.0
+_ATARI_ZOOM = 4
+"""Width of a pixel of 84 × 84 on the screen."""
+
+
+class PlaysEpisodes(Protocol):
+    """What is asked for actions: `TrainedAgent`."""
+
+    def act(self, observation: Any) -> Any:
+        """Return the action for an observation."""
+        ...
+
+    def reset(self) -> None:
+        """Begin a new episode."""
+        ...
+
+
+def watch_episodes(
+    agent: PlaysEpisodes,
+    spec: EnvironmentSpec,
+    episodes: int,
+    *,
+    seed: int,
+    save: str | Path | None,
+    default: Path,
+) -> list[float]:
+    """Play episodes that are shown or saved; return their returns.
+
+    Args:
+        agent: what plays.
+        spec: how the environment is made.
+        episodes: number of episodes.
+        seed: seed of the environment.
+        save: file of the video; None: a window, or `default` where there is no screen.
+        default: see `save`.
+
+    Raises:
+        ConfigError: see `TrainedAgent.watch`.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes: expected 1 or more, got {episodes}")
+    if save is None and _has_screen() and not spec.is_atari:
+        env = _make(spec, "human")
+        try:
+            return [_play(agent, env, seed + i, lambda frame: None) for i in range(episodes)]
+        finally:
+            env.close()
+    file = Path(save) if save is not None else default
+    _check_kind(file)
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen all the same
+    frames: list[Pixels] = []
+    env = _AtariGame(spec) if spec.is_atari else _make(spec, "rgb_array")
+
+    def keep(frame: Pixels) -> None:
+        if len(frames) < MAX_FRAMES:
+            frames.append(frame)
+
+    try:
+        returns = [_play(agent, env, seed + i, keep) for i in range(episodes)]
+        rate = float(getattr(env, "metadata", {}).get("render_fps", _FRAMES_PER_S))
+    finally:
+        env.close()
+    _write(file, frames, rate)
+    sys.stderr.write(f"wrote {file}: {len(frames)} frames of {len(returns)} episodes\n")
+    return returns
+
+
+def _has_screen() -> bool:
+    is_desktop = sys.platform in ("darwin", "win32")
+    return is_desktop or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def _make(spec: EnvironmentSpec, mode: str) -> Any:
+    """Make the environment so that it draws.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    from gymnasium.error import DependencyNotInstalled
+
+    drawn = replace(spec, kwargs={**spec.kwargs, "render_mode": mode}, stepping="worker")
+    words = f"environment: {spec} draws nothing (render_mode {mode!r})"
+    try:
+        env = drawn.make(reports=False)
+    except DependencyNotInstalled as error:
+        raise ConfigError(f"{words}: {error}") from error
+    if mode not in (env.metadata or {}).get("render_modes", ()):
+        env.close()
+        raise ConfigError(f"{words}: see its episodes as numbers with `bray view`")
+    return env
+
+
+def _play(agent: PlaysEpisodes, env: Any, seed: int, keep: Callable[[Pixels], None]) -> float:
+    """Play one episode of at most 10,000 steps; return its return."""
+    agent.reset()
+    observation, _ = env.reset(seed=seed)
+    keep(_frame(env))
+    total, has_ended, steps = 0.0, False, 0
+    while not has_ended and steps < MOST_STEPS:
+        observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
+        total += float(reward)
+        has_ended = bool(terminated or truncated)
+        steps += 1
+        keep(_frame(env))
+    return total
+
+
+def _frame(env: Any) -> Pixels:
+    drawn = env.render()
+    return np.zeros((1, 1, 3), np.uint8) if drawn is None else np.asarray(drawn, np.uint8)
+
+
+class _AtariGame:
+    """A game as it is trained on, of which the newest frame that the policy sees is drawn."""
+
+    metadata: ClassVar = {"render_fps": 15}
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        self._game = make_atari(spec.environment, 1)
+        self._seen: Any = None
+
+    def reset(self, seed: int) -> tuple[Any, Any]:
+        """Begin an episode."""
+        self._seen, info = self._game.reset(seed=seed)
+        return self._seen[0], info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Any]:
+        """Take an action."""
+        self._seen, reward, terminated, truncated, info = self._game.step(np.asarray([action]))
+        return self._seen[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+
+    def render(self) -> Pixels:
+        """Return the newest frame, larger."""
+        grey = np.kron(self._seen[0][-1], np.ones((_ATARI_ZOOM, _ATARI_ZOOM), np.uint8))
+        return np.repeat(grey[:, :, None], 3, 2)
+
+    def close(self) -> None:
+        """Close the game."""
+        self._game.close()
+
+
+def _check_kind(file: Path) -> None:
+    kind = file.suffix.lower().lstrip(".")
+    if kind == "mp4":
+        if shutil.which("ffmpeg") is None:
+            raise ConfigError(f"save: {file}: .mp4 needs the program ffmpeg: install it, or .gif")
+    elif kind not in FORMATS:
+        known = ", ".join(f".{name}" for name in (*FORMATS, "mp4"))
+        raise ConfigError(f"save: expected a file that ends in {known}, got {str(file)!r}")
+
+
+def _write(file: Path, frames: list[Pixels], rate: float) -> None:
+    from PIL import Image
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    kind = file.suffix.lower().lstrip(".")
+    if kind == "mp4":
+        _write_mp4(file, frames, rate)
+        return
+    images: list[Image.Image] = [Image.fromarray(frame) for frame in frames]
+    file.write_bytes(encode(images, kind, min(50.0, max(1.0, rate))))
+
+
+def _write_mp4(file: Path, frames: list[Pixels], rate: float) -> None:
+    """Let ffmpeg write a video that browsers play: even sides, H.264."""
+    height, width = frames[0].shape[:2]
+    command = ["ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    command += ["-s", f"{width}x{height}", "-r", str(rate), "-i", "-", "-pix_fmt", "yuv420p"]
+    command += ["-vf", "crop=trunc(iw/2)*2:trunc(ih/2)*2", str(file.absolute())]
+    raw = b"".join(frame.tobytes() for frame in frames)
+    done = subprocess.run(command, input=raw, capture_output=True, check=False)
+    if done.returncode:
+        raise BrayError(f"save: {file}: ffmpeg: {done.stderr.decode(errors='replace')[-500:]}")

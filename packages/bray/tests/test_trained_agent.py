@@ -1,0 +1,199 @@
+"""A trained policy in a program: trained, asked, evaluated, watched, exported and loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from PIL import Image
+
+import bray
+from bray.trained.simulator_values import to_action, to_observation
+from bray_actor import spaces as gymnasium_spaces
+from bray_core.action_vector import ActionVector
+from bray_core.cli import main
+from bray_core.errors import ConfigError, NotFoundError, SpecError
+from bray_core.spaces import Spaces
+
+SMALL: dict[str, Any] = {"steps_per_replay": 128, "hidden": [4], "num_envs": 2}
+EVERY_KIND = spaces.Dict(
+    {
+        "one": spaces.Discrete(3, start=-1),
+        "several": spaces.MultiDiscrete([2, 4], start=[1, 5]),
+        "flags": spaces.MultiBinary(3),
+        "reals": spaces.Box(-2.0, 3.0, (2, 2), np.float32),
+        "pair": spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,), np.float64)]),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trial of CartPole that was trained for a moment, by a line of Python."""
+    folder = tmp_path_factory.mktemp("project") / "cartpole"
+    agent = bray.train(
+        "CartPole-v1", algorithm="ppo", frames=256, episodes=2, trial=folder, seed=3, **SMALL
+    )
+    with agent:
+        assert agent.path == folder
+    return folder
+
+
+@pytest.fixture
+def agent(trial: Path) -> Iterator[bray.TrainedAgent]:
+    with bray.load(trial) as loaded:
+        yield loaded
+
+
+def test_it_plays_the_environments_own_loop(agent: bray.TrainedAgent) -> None:
+    environment = gymnasium.make("CartPole-v1")
+    observation, _ = environment.reset(seed=1)
+    for _ in range(5):
+        action = agent.act(observation)
+        assert environment.action_space.contains(action)
+        observation, *_ = environment.step(action)
+
+
+def test_a_program_and_the_command_make_the_same_trial(trial: Path, tmp_path: Path) -> None:
+    settings = [f"{name}={value}" for name, value in SMALL.items()]
+    command = ["train", "ppo", "CartPole-v1", *settings, "--frames", "256", "--seed", "3"]
+    assert main([*command, "--episodes", "2", "--project", str(tmp_path)]) == 1
+    with bray.load(trial) as ours, bray.load(tmp_path / "ppo-CartPole-v1-3") as theirs:
+        observation = np.full(4, 0.1, np.float32)
+        assert ours._model(observation)["logits"] == pytest.approx(
+            theirs._model(observation)["logits"], abs=1e-6
+        )
+        assert ours.evaluate(2).returns == theirs.evaluate(2).returns
+
+
+def test_a_trial_that_has_used_its_budget_goes_on(trial: Path) -> None:
+    with bray.train(
+        "CartPole-v1", algorithm="ppo", frames=512, episodes=2, trial=trial, seed=3, **SMALL
+    ) as agent:
+        assert agent.act(np.zeros(4, np.float32)) in (0, 1)
+
+
+def test_an_export_is_an_agent_too(agent: bray.TrainedAgent, tmp_path: Path) -> None:
+    with bray.load(agent.export(tmp_path / "export")) as other:
+        observation = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
+        assert other.act(observation) == agent.act(observation)
+        assert other.evaluate(2, environment="CartPole-v1").mean > 0
+        with pytest.raises(ConfigError, match=r"environment: .*export is no trial"):
+            other.evaluate(2)
+
+
+def test_its_evaluation_says_what_it_found(agent: bray.TrainedAgent) -> None:
+    found = agent.evaluate(3, seed=7)
+    assert len(found.returns) == 3
+    assert found.mean == pytest.approx(np.mean(found.returns))
+    assert str(found).endswith("over 3 episodes")
+    assert agent.evaluate(3, seed=7) == found
+
+
+def test_its_actions_may_be_drawn(trial: Path) -> None:
+    with bray.load(trial, deterministic=False) as drawn:
+        actions = {int(drawn.act(np.zeros(4, np.float32))) for _ in range(60)}
+    assert actions == {0, 1}
+
+
+@pytest.mark.parametrize("kind", ["gif", "webp"])
+def test_an_episode_becomes_a_video(agent: bray.TrainedAgent, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "videos" / f"play.{kind}"
+    played = agent.watch(save=file)
+    with Image.open(file) as image:
+        assert 1 < image.n_frames <= played.mean + 1, "frames that are equal are one"
+        assert image.size == (600, 400)
+
+
+def test_the_command_saves_into_the_trial_where_there_is_no_screen(
+    trial: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["watch", str(trial)]) == 0
+    assert "over 1 episodes" in capsys.readouterr().out
+    assert (trial / "watch.gif").stat().st_size > 1000
+    assert "DISPLAY" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("play.avi", r"save: expected a file that ends in \.webp, \.gif, \.mp4, got"),
+        ("play", r"save: expected a file that ends in"),
+    ],
+)
+def test_another_kind_of_video_is_refused(
+    agent: bray.TrainedAgent, tmp_path: Path, file: str, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        agent.watch(save=tmp_path / file)
+
+
+def test_an_environment_that_draws_nothing_says_so(agent: bray.TrainedAgent) -> None:
+    with pytest.raises(ConfigError, match="draws nothing"):
+        agent.watch(save="never.gif", environment="bray.sources.tasks:TwoHeads-v0")
+
+
+def test_mistakes_are_told(agent: bray.TrainedAgent, trial: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"observation: expected numbers of 4 \(float32\), got"):
+        agent.act(np.zeros(3, np.float32))
+    with pytest.raises(ConfigError, match="episodes: expected 1 or more, got 0"):
+        agent.evaluate(0)
+    with pytest.raises(NotFoundError, match="no such folder"):
+        bray.load(tmp_path / "nothing")
+    with pytest.raises(NotFoundError, match=r"policy: .* has no export of 'runner'"):
+        bray.load(trial, policy="runner")
+    with pytest.raises(ConfigError, match="unknown setting"):
+        bray.train("CartPole-v1", algorithm="ppo", learning_speed=1)
+    with pytest.raises(ConfigError, match=r"wrappers: expected a number, a word.*got type"):
+        bray.train("CartPole-v1", algorithm="ppo", wrappers=int)
+    assert not (tmp_path / "trials").exists()
+
+
+def test_observations_are_sent_as_a_gamecore_sends_them() -> None:
+    described = gymnasium_spaces.of_gymnasium("here", EVERY_KIND, spaces.Discrete(2))
+    EVERY_KIND.seed(1)
+    for _ in range(20):
+        value = EVERY_KIND.sample()
+        ours = to_observation(described.observation, value)
+        theirs = gymnasium_spaces.to_arrays(EVERY_KIND, value)
+        np.testing.assert_equal(ours, theirs)
+
+
+def test_actions_are_those_that_the_environment_takes() -> None:
+    described = gymnasium_spaces.of_gymnasium("here", spaces.Discrete(2), EVERY_KIND)
+    described = Spaces.parse("again", described.described())
+    vector = ActionVector(described.action)
+    EVERY_KIND.seed(2)
+    for _ in range(20):
+        value = EVERY_KIND.sample()
+        flat = vector.flatten(gymnasium_spaces.to_arrays(EVERY_KIND, value))
+        action = to_action(described.action, vector.assemble(flat))
+        assert EVERY_KIND.contains(action)
+        np.testing.assert_allclose(
+            spaces.flatten(EVERY_KIND, action), spaces.flatten(EVERY_KIND, value), rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"a": 1}, r"observation: expected the keys \['x', 'y'\], got \['a'\]"),
+        ({"x": [1.0, 2.0], "y": 0}, "observation/x: expected numbers of 3"),
+        ({"x": [1.0, 2.0, 3.0], "y": "north"}, "observation/y: expected one of 4 values, got"),
+        ([1, 2], r"observation: expected the keys \['x', 'y'\], got list"),
+    ],
+)
+def test_an_observation_that_does_not_fit_names_the_place(value: Any, words: str) -> None:
+    space = Spaces.parse("here", {
+        "observation": {"x": {"shape": [3]}, "y": {"discrete": 4}}, "action": {"discrete": 2},
+    }).observation  # fmt: skip
+    with pytest.raises(SpecError, match=words):
+        to_observation(space, value)
