@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -23,6 +23,7 @@ from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.replay_learning import OffPolicy, OffPolicyConfig
 from bray.training.off_policy.target import KeepsTarget
+from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveInt, Range
@@ -128,6 +129,19 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
             name: Adam(module.parameters(), lr=rate, fused=True)
             for name, module in self.module.items()
         }
+
+
+class TargetCriticsTrainer(PolicyAndCriticsTrainer):
+    """A trainer whose critics have targets that follow at each step; the policy has none."""
+
+    def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
+        """Return the critics."""
+        return modules["critics"]
+
+    def handle(self, replay: Packed) -> Iterator[Batch]:
+        """Yield the batch; after its step the target critics follow."""
+        yield self.batch(replay)
+        polyak_(self.target, self.module["critics"], self.settings.tau)
 
 
 C = TypeVar("C", bound=PolicyAndCriticsConfig)
