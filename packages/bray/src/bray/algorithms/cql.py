@@ -32,7 +32,6 @@ from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import cql, dqn
 from bray_algo.networks.polyak import polyak_
 from bray_core import nested
-from bray_core.action_vector import ActionVector
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -136,8 +135,5 @@ class CQL(OfflineCritics[CQLConfig]):
     title = "CQL"
     takes = Takes(actions=("discrete", "box"), bounded=True, demonstrations=True)
     configs: ClassVar[dict[str, type[Any]]] = {**Offline.configs, "trainer": CQLConfig}
-
-    def trainer_for(self, spaces: Spaces) -> type[CQLTrainer] | type[ChoiceCQLTrainer]:
-        """Return the trainer for one choice, or that for reals."""
-        is_one = ActionVector(spaces.action, spaces.origin).is_one
-        return ChoiceCQLTrainer if is_one else CQLTrainer
+    trainer = CQLTrainer
+    choice_trainer = ChoiceCQLTrainer

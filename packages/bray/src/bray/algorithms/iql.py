@@ -22,7 +22,6 @@ from bray.training.off_policy.offline_critics import OfflineCritics, OfflineCrit
 from bray.training.off_policy.policy_and_critics import TargetCriticsTrainer
 from bray_algo.distributions import categorical, squashed_gaussian
 from bray_algo.losses import critics, iql, sac_discrete
-from bray_core.action_vector import ActionVector
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat, Range
 from bray_core.spaces import Spaces
@@ -121,8 +120,5 @@ class IQL(OfflineCritics[IQLConfig]):
     title = "IQL"
     takes = Takes(actions=("discrete", "box"), bounded=True, demonstrations=True)
     configs: ClassVar[dict[str, type[Any]]] = {**Offline.configs, "trainer": IQLConfig}
-
-    def trainer_for(self, spaces: Spaces) -> type[IQLTrainer]:
-        """Return the trainer for one choice, or that for reals."""
-        is_one = ActionVector(spaces.action, spaces.origin).is_one
-        return ChoiceIQLTrainer if is_one else IQLTrainer
+    trainer = IQLTrainer
+    choice_trainer = ChoiceIQLTrainer

@@ -211,11 +211,7 @@ class SAC(PolicyAndCritics[SACConfig]):
     takes = Takes(actions=("discrete", "box"), bounded=True, gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {**PolicyAndCritics.configs, "trainer": SACConfig}
     trainer = SACTrainer
-
-    def trainer_for(self, spaces: Spaces) -> type[SACTrainer]:
-        """Return the trainer for one choice, or that for reals."""
-        is_one = ActionVector(spaces.action, spaces.origin).is_one
-        return ChoiceSACTrainer if is_one else SACTrainer
+    choice_trainer = ChoiceSACTrainer
 
 
 def _num_actions(spaces: Spaces) -> int:

@@ -9,7 +9,25 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray_algo import schedules
+from bray_core.errors import ConfigError
+from bray_core.settings.schedule import Schedule
 from bray_trainer import Trainer
+
+
+def check_annealing(config: Any) -> None:
+    """Refuse a fall beside a schedule.
+
+    Args:
+        config: settings with `anneal_frames` and `learning_rate`.
+
+    Raises:
+        ConfigError: the learning rate is a schedule.
+    """
+    if config.anneal_frames and isinstance(config.learning_rate, Schedule):
+        raise ConfigError(
+            f"anneal_frames: expected 0 with a schedule of learning_rate, got "
+            f"{config.anneal_frames}: the schedule says where it falls"
+        )
 
 
 class AnnealsLearningRate(Trainer):

@@ -15,7 +15,7 @@ from bray.sources import data_sets
 from bray.training.algorithm import Parts
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.offline import Offline, OfflineConfig
-from bray.training.off_policy.policy_and_critics import PolicyAndCriticsTrainer
+from bray.training.off_policy.policy_and_critics import PolicyAndCriticsTrainer, trainer_suiting
 from bray_buffer import Mixture
 from bray_buffer.sources import SourceBuffer
 from bray_core import nested
@@ -71,7 +71,9 @@ class OfflineCriticsTrainer(OfflineTrainer, PolicyAndCriticsTrainer):
 class OfflineCritics(Offline[C]):
     """An offline algorithm whose trainer makes its own networks."""
 
-    trainer: ClassVar[Callable[..., Trainer]]
+    trainer: ClassVar[type[Any]]
+    choice_trainer: ClassVar[type[Any] | None] = None
+    """The trainer for a single choice, where there is one."""
 
     @classmethod
     def defaults(cls, task: str) -> Mapping[str, Any]:
@@ -80,7 +82,7 @@ class OfflineCritics(Offline[C]):
 
     def trainer_for(self, spaces: Spaces) -> Any:
         """Return the trainer that suits the actions."""
-        return type(self).trainer
+        return trainer_suiting(spaces, self.trainer, self.choice_trainer)
 
     def policy(self, spaces: Spaces, seed: int) -> nn.Module:
         """Return the policy, the same for the same seed."""
