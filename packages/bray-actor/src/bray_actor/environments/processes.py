@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from bray_actor.environments.error_limit import ERROR, ErrorLimit, tell_error
-from bray_actor.environments.renewal import renewed_seed
+from bray_actor.environments.error_limit import ERROR, ErrorLimit, renewed_seed, tell_error
 from bray_core.errors import DeadlineError
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from bray_actor.environments.error_limit import ERROR
-from bray_actor.environments.renewal import Renewal
+from bray_actor.environments.error_limit import ERROR, Renewal
 
 
 class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]

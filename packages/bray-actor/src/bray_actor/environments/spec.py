@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bray_actor.atari import is_atari, make_atari
-from bray_actor.environments.spec_text import (
-    made_with,
-    short_name,
-    spec_from_json,
-    spec_to_json,
-)
+from bray_actor.environments.spec_text import made_with, short_name, spec_from_json, spec_to_json
 from bray_actor.episodes import check_names
 from bray_actor.spaces import has_sets, import_gymnasium, resolve
 from bray_core.errors import ConfigError
@@ -100,7 +95,7 @@ class EnvironmentSpec:
             for one in fields(EnvironmentSpec)
             if one.name == "environment" or getattr(self, one.name) != getattr(plain, one.name)
         }
-        return spec_to_json(written, self.kwargs)
+        return spec_to_json(written)
 
     @classmethod
     def from_json(cls, text: str) -> EnvironmentSpec:

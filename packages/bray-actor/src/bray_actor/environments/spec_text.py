@@ -19,12 +19,8 @@ def short_name(environment: str) -> str:
     return f"{Path(where).name}{colon}{name}"
 
 
-def spec_to_json(values: Mapping[str, Any], kwargs: Mapping[str, Any]) -> str:
-    """Return settings as JSON.
-
-    Args:
-        values: The settings that are written.
-        kwargs: Those among them that the environment is made with.
+def spec_to_json(values: Mapping[str, Any]) -> str:
+    """Return settings of a description as JSON.
 
     Raises:
         ConfigError: the kwargs hold something that JSON cannot.
@@ -33,21 +29,16 @@ def spec_to_json(values: Mapping[str, Any], kwargs: Mapping[str, Any]) -> str:
         return json.dumps(values)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"kwargs: expected numbers, words, lists and settings, got {kwargs!r} "
+            f"kwargs: expected numbers, words, lists and settings, got {values.get('kwargs')!r} "
             f"({error}): let a function of yours make the environment (module:function)"
         ) from error
 
 
 def spec_from_json(text: str, spec: type[S], where: str) -> S:
-    """Return the description that `spec_to_json` wrote.
-
-    Args:
-        text: The JSON.
-        spec: Class of the description.
-        where: Where the text stood, for messages.
+    """Return the description of a class that `spec_to_json` wrote.
 
     Raises:
-        ConfigError: it is no such text.
+        ConfigError: it is no such text; begins with `where` it stood.
     """
     try:
         values = json.loads(text)

@@ -10,12 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bray_actor.environments.spec_text import (
-    made_with,
-    short_name,
-    spec_from_json,
-    spec_to_json,
-)
+from bray_actor.environments.spec_text import made_with, short_name, spec_from_json, spec_to_json
 from bray_actor.multi_agent.environment import MultiAgentEnvironment
 from bray_actor.multi_agent.open_spiel_game import OpenSpielGame
 from bray_actor.multi_agent.parallel_game import ParallelGame
@@ -88,7 +83,7 @@ class MultiAgentSpec:
             ConfigError: the kwargs hold something that JSON cannot.
         """
         values = {one.name: getattr(self, one.name) for one in fields(MultiAgentSpec)}
-        return spec_to_json({**values, "kwargs": dict(self.kwargs)}, self.kwargs)
+        return spec_to_json({**values, "kwargs": dict(self.kwargs)})
 
     @classmethod
     def from_json(cls, text: str) -> MultiAgentSpec:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bray_actor.environments.error_limit import ERROR
-from bray_actor.environments.renewal import Renewal
+from bray_actor.environments.error_limit import ERROR, Renewal
 from bray_actor.multi_agent.environment import AgentTick, MultiAgentEnvironment
 from bray_core.errors import BrayError
 from bray_core.nested import Nested

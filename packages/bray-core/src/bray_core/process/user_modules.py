@@ -85,15 +85,10 @@ def find_user_code(name: str) -> Any:
 
 
 def check_code_name(where: str, name: object, expected: str = CLASS_FORMS) -> str:
-    """Return a name of the form `module:name` or `file.py:name`, without importing anything.
-
-    Args:
-        where: The setting that holds it, for messages.
-        name: What was given.
-        expected: What may be given, for messages.
+    """Return a setting's name of the form `module:name` or `file.py:name`; imports nothing.
 
     Raises:
-        ConfigError: it has another form.
+        ConfigError: it has another form; says `where` that is set, and what is `expected`.
     """
     module, _, attribute = name.rpartition(":") if isinstance(name, str) else ("", "", "")
     if not isinstance(name, str) or not module or not attribute.isidentifier():
@@ -104,13 +99,8 @@ def check_code_name(where: str, name: object, expected: str = CLASS_FORMS) -> st
 def find_named_code(where: str, name: str, expected: str = CLASS_FORMS) -> Any:
     """Return what a setting names as `module:name` or `file.py:name`; imports it.
 
-    Args:
-        where: The setting that holds it, for messages.
-        name: The name.
-        expected: What may be given, for messages.
-
     Raises:
-        ConfigError: it cannot be imported.
+        ConfigError: it cannot be; says `where` that is set, and what is `expected`.
     """
     try:
         return find_user_code(name)

@@ -15,13 +15,10 @@ from bray_trainer import Trainer
 
 
 def check_annealing(config: Any) -> None:
-    """Refuse a fall beside a schedule.
-
-    Args:
-        config: settings with `anneal_frames` and `learning_rate`.
+    """Refuse settings with `anneal_frames` beside a schedule of their `learning_rate`.
 
     Raises:
-        ConfigError: the learning rate is a schedule.
+        ConfigError: there are both.
     """
     if config.anneal_frames and isinstance(config.learning_rate, Schedule):
         raise ConfigError(

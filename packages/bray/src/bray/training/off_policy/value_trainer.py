@@ -60,12 +60,7 @@ class ValueTrainer(KeepsTarget, NormalisingTrainer):
 
 
 def value_trainer_config(settings: Any, seed: int) -> TrainerConfig:
-    """Return the settings of the loop that trains action values.
-
-    Args:
-        settings: an algorithm's own; have `learning_rate` and `replays_per_collect`.
-        seed: seed of what is drawn.
-    """
+    """Return the settings of the loop that trains action values, by those of its algorithm."""
     return TrainerConfig(
         learning_rate=value_at(settings.learning_rate, 0),
         max_grad_norm=10.0,
