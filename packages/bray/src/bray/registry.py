@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import find_user_code
+from bray_core.process.user_modules import find_named_code
 from bray_core.settings.choice import check_choice
 
 REMOVED = {
@@ -76,7 +76,7 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
     """
     word = group.rpartition(".")[2].removesuffix("s")
     if is_own_code(name):
-        return _checked(word, name, _of_own_code(word, name), base)
+        return _checked(word, name, find_named_code(word, name), base)
     if group == "bray.algorithms" and name in REMOVED and name not in names(group):
         raise ConfigError(f"algorithm: {name!r} was removed: {REMOVED[name]}")
     check_choice(word, name, names(group))
@@ -120,15 +120,6 @@ def _only_class(word: str, name: str, module: ModuleType, base: type[Any] | None
     if len(found) != 1:
         raise ConfigError(f"{word}: {name!r}: expected one class of its kind, found {len(found)}")
     return found[0]
-
-
-def _of_own_code(word: str, name: str) -> Any:
-    try:
-        return find_user_code(name)
-    except (ImportError, AttributeError, OSError, ValueError, SyntaxError) as error:
-        raise ConfigError(
-            f"{word}: expected module:Class or file.py:Class, got {name!r}: {error}"
-        ) from error
 
 
 def _checked(word: str, name: str, found: Any, base: type[Any] | None) -> Any:

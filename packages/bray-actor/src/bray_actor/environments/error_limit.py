@@ -1,9 +1,11 @@
-"""How often an environment may raise before a run ends."""
+"""What follows where an environment raises: it is made anew, so often and no more."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from bray_core import metrics
 from bray_core.errors import BrayError
@@ -15,6 +17,7 @@ MAX_ERRORS = 10
 WINDOW_STEPS = 1000
 ERROR = "environment_error"
 """Key of the info that says what an environment raised."""
+_SEED_STEP = 1_000_003
 _logged: set[str] = set()
 """Errors that were logged already: each once a process."""
 
@@ -68,3 +71,63 @@ class ErrorLimit:
                 f"{WINDOW_STEPS} steps (up to {MAX_ERRORS} are taken), the last time with "
                 f"{words}: mend the environment, or catch the error in a wrapper of yours"
             ) from cause
+
+
+class Renewal(ErrorLimit):
+    """Makes an environment anew where it raised, as often as the limit allows.
+
+    Args:
+        make: Function that makes the environment.
+        name: What is played.
+        reports: Whether errors are counted and logged here.
+    """
+
+    seed: int | None = None
+    """Seed of the newest reset that brought one; None: none did."""
+
+    def __init__(self, make: Callable[[], Any], name: str, *, reports: bool = True) -> None:
+        super().__init__(name)
+        self._make = make
+        self._reports = reports
+        self._num_errors = 0
+
+    def next_seed(self) -> int | None:
+        """Return a seed that differs from error to error, the same in each run."""
+        return None if self.seed is None else renewed_seed(self.seed, self._num_errors)
+
+    def renew(self, broken: Any, begin: Callable[[Any], None], error: Exception) -> str:
+        """Close the broken environment, make another and begin it; return what the last raised.
+
+        Args:
+            broken: What raised.
+            begin: Keeps the environment that was made, and resets it where a step may come next.
+            error: What was raised.
+
+        Raises:
+            BrayError: there were too many errors.
+        """
+        while True:
+            words = f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
+            self._num_errors += 1
+            if self._reports:
+                tell_error(self._name, words)
+            self.count_error(words, error)
+            try:
+                self._close_quietly(broken)
+                broken = self._make()
+                begin(broken)
+            except Exception as another:  # noqa: BLE001  the boundary to code of others
+                error = another
+            else:
+                return words
+
+    def _close_quietly(self, broken: Any) -> None:
+        try:
+            broken.close()
+        except Exception as error:  # noqa: BLE001  it is broken already
+            logger.debug("environment: %s: not closed: %s", self._name, error)
+
+
+def renewed_seed(seed: int, num_errors: int) -> int:
+    """Return the seed of what begins after so many errors, by that of what began first."""
+    return (seed + _SEED_STEP * num_errors) % 2**31

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from bray_actor.environments.error_limit import ERROR, ErrorLimit, tell_error
+from bray_actor.environments.error_limit import ERROR, ErrorLimit, renewed_seed, tell_error
 from bray_core.errors import DeadlineError
 
 logger = logging.getLogger(__name__)
 
 STEP_TIMEOUT_S = 900.0
 """Longest time of a step."""
-_SEED_STEP = 1_000_003
 _START = "forkserver"
 """How the processes start: a fork of this one would inherit threads' locks in the middle of use."""
 _DIED = (EOFError, ConnectionError)
@@ -147,7 +146,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
             self._died_early = False
             self._kill()
             self._inner = self._start()
-            seed = (self._seed + _SEED_STEP * self._num_deaths) % 2**31
+            seed = renewed_seed(self._seed, self._num_deaths)
             try:
                 if self._options is not None:
                     self._inner.set_attr("reset_options", self._options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -10,17 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bray_actor.atari import is_atari, make_atari
+from bray_actor.environments.spec_text import made_with, short_name, spec_from_json, spec_to_json
 from bray_actor.episodes import check_names
 from bray_actor.spaces import has_sets, import_gymnasium, resolve
-from bray_core.config import from_mapping
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import find_user_code
+from bray_core.process.user_modules import check_code_name, find_named_code, find_user_code
 from bray_core.settings.ranges import PositiveInt, check_fields
 
 MOST_STEPS = 10_000
 """Steps of an evaluation's episode where nothing else limits it."""
-_OWN_CODE = (ImportError, AttributeError, OSError, ValueError, SyntaxError)
-"""What goes wrong where code is named that is not there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,11 +71,7 @@ class EnvironmentSpec:
         check_fields(self)
         check_names("info_metrics", self.info_metrics)
         for wrapper in self.wrappers:
-            where, _, name = wrapper.rpartition(":")
-            if not where or not name.isidentifier():
-                raise ConfigError(
-                    f"wrappers: expected module:Class or file.py:Class, got {wrapper!r}"
-                )
+            check_code_name("wrappers", wrapper)
 
     @classmethod
     def of(cls, environment: str | EnvironmentSpec) -> EnvironmentSpec:
@@ -86,8 +79,7 @@ class EnvironmentSpec:
         return cls(environment=environment) if isinstance(environment, str) else environment
 
     def __str__(self) -> str:
-        where, colon, name = self.environment.rpartition(":")
-        return f"{Path(where).name}{colon}{name}" if where else name
+        return short_name(self.environment)
 
     # As text.
 
@@ -103,13 +95,7 @@ class EnvironmentSpec:
             for one in fields(EnvironmentSpec)
             if one.name == "environment" or getattr(self, one.name) != getattr(plain, one.name)
         }
-        try:
-            return json.dumps(written)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"kwargs: expected numbers, words, lists and settings, got {self.kwargs!r} "
-                f"({error}): let a function of yours make the environment (module:function)"
-            ) from error
+        return spec_to_json(written)
 
     @classmethod
     def from_json(cls, text: str) -> EnvironmentSpec:
@@ -118,11 +104,7 @@ class EnvironmentSpec:
         Raises:
             ConfigError: it is no such text.
         """
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"--make: expected JSON, got {text[:200]!r}: {error}") from error
-        return from_mapping(values, EnvironmentSpec, "--make")
+        return spec_from_json(text, EnvironmentSpec, "--make")
 
     def with_limit(self) -> EnvironmentSpec:
         """Return it with a limit of 10,000 steps, unless it has one; for evaluations."""
@@ -251,22 +233,11 @@ class EnvironmentSpec:
         )
 
     def _called(self, make: Any) -> Any:
-        try:
-            return make(**self.kwargs)
-        except TypeError as error:  # mostly an argument that it does not take
-            if not self.kwargs or "argument" not in str(error):
-                raise
-            raise ConfigError(f"kwargs: {self.environment} does not take them: {error}") from error
+        return made_with(make, self.environment, self.kwargs)
 
     def _of_wrappers(self, env: Any) -> Any:
         for wrapper in self.wrappers:
-            try:
-                found = find_user_code(wrapper)
-            except _OWN_CODE as error:
-                raise ConfigError(
-                    f"wrappers: expected module:Class or file.py:Class, got {wrapper!r}: {error}"
-                ) from error
-            env = found(env)
+            env = find_named_code("wrappers", wrapper)(env)
             if not isinstance(env, import_gymnasium().Env):
                 raise ConfigError(
                     f"wrappers: {wrapper}: expected an environment, got {type(env).__name__}: "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,22 +10,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from bray_actor.environments.spec_text import made_with, short_name, spec_from_json, spec_to_json
 from bray_actor.multi_agent.environment import MultiAgentEnvironment
 from bray_actor.multi_agent.open_spiel_game import OpenSpielGame
 from bray_actor.multi_agent.parallel_game import ParallelGame
 from bray_actor.multi_agent.pettingzoo_modules import import_known, known_modules
 from bray_actor.multi_agent.recovering_game import RecoveringGame
 from bray_actor.multi_agent.turn_game import TurnGame
-from bray_core.config import from_mapping
 from bray_core.errors import ConfigError, MissingExtraError
-from bray_core.process.user_modules import find_user_code, import_user_code
+from bray_core.process.user_modules import (
+    NOT_FOUND,
+    check_code_name,
+    find_named_code,
+    find_user_code,
+    import_user_code,
+)
 from bray_core.settings.choice import closest
 from bray_core.settings.ranges import check_fields
 
 OPEN_SPIEL = "open_spiel:"
 """Prefix of OpenSpiel's games."""
-_OWN_CODE = (ImportError, AttributeError, OSError, ValueError, SyntaxError)
-"""What goes wrong where code is named that is not there."""
 _FORMS = (
     "a name of PettingZoo (connect_four_v3), open_spiel:GAME, module:function, file.py:Class, or a "
     "module with parallel_env or env"
@@ -55,11 +58,7 @@ class MultiAgentSpec:
     def __post_init__(self) -> None:
         check_fields(self)
         for wrapper in self.wrappers:
-            where, _, name = wrapper.rpartition(":")
-            if not where or not name.isidentifier():
-                raise ConfigError(
-                    f"wrappers: expected module:Class or file.py:Class, got {wrapper!r}"
-                )
+            check_code_name("wrappers", wrapper)
 
     @classmethod
     def of(cls, environment: str | MultiAgentSpec | Callable[..., Any]) -> MultiAgentSpec:
@@ -75,8 +74,7 @@ class MultiAgentSpec:
         return cls(environment=_name_of(environment))
 
     def __str__(self) -> str:
-        where, colon, name = self.environment.rpartition(":")
-        return f"{Path(where).name}{colon}{name}" if where.endswith(".py") else self.environment
+        return short_name(self.environment)
 
     def to_json(self) -> str:
         """Return it as JSON.
@@ -85,13 +83,7 @@ class MultiAgentSpec:
             ConfigError: the kwargs hold something that JSON cannot.
         """
         values = {one.name: getattr(self, one.name) for one in fields(MultiAgentSpec)}
-        try:
-            return json.dumps({**values, "kwargs": dict(self.kwargs)})
-        except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"kwargs: expected numbers, words, lists and settings, got {self.kwargs!r} "
-                f"({error}): let a function of yours make the environment (module:function)"
-            ) from error
+        return spec_to_json({**values, "kwargs": dict(self.kwargs)})
 
     @classmethod
     def from_json(cls, text: str) -> MultiAgentSpec:
@@ -100,11 +92,7 @@ class MultiAgentSpec:
         Raises:
             ConfigError: it is no such text.
         """
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"environment: expected JSON, got {text[:200]!r}: {error}") from error
-        return from_mapping(values, MultiAgentSpec, "environment")
+        return spec_from_json(text, MultiAgentSpec, "environment")
 
     def make(self) -> MultiAgentEnvironment:
         """Make the environment, which is made anew where it raises; see `RecoveringGame`.
@@ -124,7 +112,7 @@ class MultiAgentSpec:
             return OpenSpielGame(self.environment.removeprefix(OPEN_SPIEL), self.kwargs)
         made = self._made()
         for wrapper in self.wrappers:
-            made = _wrapped(made, wrapper)
+            made = find_named_code("wrappers", wrapper)(made)
         return adapted(made, self.environment)
 
     def _made(self) -> Any:
@@ -149,12 +137,7 @@ class MultiAgentSpec:
         return made
 
     def _called(self, make: Callable[..., Any]) -> Any:
-        try:
-            return make(**self.kwargs)
-        except TypeError as error:  # mostly an argument that it does not take
-            if not self.kwargs or "argument" not in str(error):
-                raise
-            raise ConfigError(f"kwargs: {self.environment} does not take them: {error}") from error
+        return made_with(make, self.environment, self.kwargs)
 
 
 def adapted(made: Any, name: str) -> MultiAgentEnvironment:
@@ -211,7 +194,7 @@ def _find(environment: str) -> Any:
             )
     except ConfigError:
         raise
-    except _OWN_CODE as error:
+    except NOT_FOUND as error:
         raise ConfigError(
             f"environment: expected {_FORMS}, got {environment!r}: {error}"
         ) from error
@@ -233,16 +216,6 @@ def _exists(module: str) -> bool:
         return find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _wrapped(made: Any, wrapper: str) -> Any:
-    try:
-        wrap = find_user_code(wrapper)
-    except _OWN_CODE as error:
-        raise ConfigError(
-            f"wrappers: expected module:Class or file.py:Class, got {wrapper!r}: {error}"
-        ) from error
-    return wrap(made)
 
 
 def _name_of(make: Callable[..., Any]) -> str:

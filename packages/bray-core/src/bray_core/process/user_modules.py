@@ -10,6 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from bray_core.errors import ConfigError
+
+CLASS_FORMS = "module:Class or file.py:Class"
+"""How a setting names a class."""
+NOT_FOUND = (ImportError, AttributeError, OSError, ValueError, SyntaxError)
+"""What goes wrong where code is named that is not there."""
+
 
 def import_user_module(name: str) -> ModuleType:
     """Import a module, also one in the working directory, as `python -m` does.
@@ -75,3 +82,27 @@ def find_user_code(name: str) -> Any:
     """
     where, _, attribute = name.rpartition(":")
     return getattr(import_user_code(where), attribute)
+
+
+def check_code_name(where: str, name: object, expected: str = CLASS_FORMS) -> str:
+    """Return a setting's name of the form `module:name` or `file.py:name`; imports nothing.
+
+    Raises:
+        ConfigError: it has another form; says `where` that is set, and what is `expected`.
+    """
+    module, _, attribute = name.rpartition(":") if isinstance(name, str) else ("", "", "")
+    if not isinstance(name, str) or not module or not attribute.isidentifier():
+        raise ConfigError(f"{where}: expected {expected}, got {name!r}")
+    return name
+
+
+def find_named_code(where: str, name: str, expected: str = CLASS_FORMS) -> Any:
+    """Return what a setting names as `module:name` or `file.py:name`; imports it.
+
+    Raises:
+        ConfigError: it cannot be; says `where` that is set, and what is `expected`.
+    """
+    try:
+        return find_user_code(name)
+    except NOT_FOUND as error:
+        raise ConfigError(f"{where}: expected {expected}, got {name!r}: {error}") from error

@@ -7,15 +7,13 @@ and critics; DQN and SAC can go on with them (`model.begin_from`).
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bray.algorithms.dqn import DQNPolicy
 from bray.algorithms.dqn import make_policy as make_dqn_policy
@@ -23,27 +21,22 @@ from bray.algorithms.sac import SACTrainer
 from bray.policies.config import TrunkConfig
 from bray.policies.values import QNetworkConfig
 from bray.training.algorithm import Parts, Takes
-from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.offline import Offline, OfflineConfig
 from bray.training.off_policy.offline_critics import (
     OfflineCritics,
     OfflineCriticsTrainer,
-    fit_statistics,
-    transitions,
+    OfflineTrainer,
 )
-from bray.training.off_policy.target import KeepsTarget
+from bray.training.off_policy.value_trainer import ValueTrainer
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import cql, dqn
 from bray_algo.networks.polyak import polyak_
 from bray_core import nested
-from bray_core.action_vector import ActionVector
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
-from bray_core.settings.schedule import value_at
 from bray_core.spaces import Spaces
-from bray_trainer import TrainerConfig, to_torch
+from bray_trainer import to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,35 +91,13 @@ class CQLTrainer(OfflineCriticsTrainer, SACTrainer):
         return cql.sampled_gap(q, torch.cat(sampled, -1), torch.cat(density, -1))
 
 
-class ChoiceCQLTrainer(KeepsTarget, NormalisingTrainer):
+class ChoiceCQLTrainer(OfflineTrainer, ValueTrainer):
     """One batch of recorded transitions is one step of DQN's network, for a single choice."""
 
-    def __init__(
-        self,
-        spaces: Spaces,
-        parts: Parts,
-        seed: int,
-        model: ModelProtocol | None = None,
-        directory: Path | None = None,
-    ) -> None:
-        self.settings: CQLConfig = parts.trainer
-        module = self.networks(spaces, parts, seed)["policy"]
-        self.target = copy.deepcopy(module).requires_grad_(False)
-        config = TrainerConfig(
-            learning_rate=value_at(self.settings.learning_rate, 0),
-            max_grad_norm=10.0,
-            prefetch=0,
-            publish_every=self.settings.evaluate_every,
-            checkpoint_every=10_000,
-            seed=seed,
-        )
-        buffer = transitions(spaces, parts, seed)
-        super().__init__(module, buffer, model=model, config=config, directory=directory)
-        fit_statistics(module, spaces, parts)
-        self.target.normalize = module.normalize  # both read the same numbers
+    settings: CQLConfig
 
     @classmethod
-    def networks(cls, spaces: Spaces, parts: Parts, seed: int) -> dict[str, DQNPolicy]:
+    def networks(cls, spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:
         """Make DQN's network, which acts without ε, the same for the same seed."""
         shared = {field.name: getattr(parts.model, field.name) for field in fields(TrunkConfig)}
         policy = make_dqn_policy(spaces, QNetworkConfig(**shared), seed)
@@ -157,10 +128,6 @@ class ChoiceCQLTrainer(KeepsTarget, NormalisingTrainer):
         gap = cql.choice_gap(q, batch["action"], legal)
         return loss + self.settings.conservatism * gap, {**terms, "gap": gap.detach()}
 
-    def should_pause(self) -> bool:
-        """Return whether the driver should evaluate now."""
-        return self.steps % self.settings.evaluate_every == 0
-
 
 class CQL(OfflineCritics[CQLConfig]):
     """Learns values from a data set that are low where nobody recorded, and does what is best."""
@@ -168,13 +135,5 @@ class CQL(OfflineCritics[CQLConfig]):
     title = "CQL"
     takes = Takes(actions=("discrete", "box"), bounded=True, demonstrations=True)
     configs: ClassVar[dict[str, type[Any]]] = {**Offline.configs, "trainer": CQLConfig}
-
-    @classmethod
-    def defaults(cls, task: str) -> Mapping[str, Any]:
-        """Return the network of DQN and SAC."""
-        return {"model.hidden": (256, 256)}
-
-    def trainer_for(self, spaces: Spaces) -> type[CQLTrainer] | type[ChoiceCQLTrainer]:
-        """Return the trainer for one choice, or that for reals."""
-        is_one = ActionVector(spaces.action, spaces.origin).is_one
-        return ChoiceCQLTrainer if is_one else CQLTrainer
+    trainer = CQLTrainer
+    choice_trainer = ChoiceCQLTrainer

@@ -10,10 +10,8 @@ learning").
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -35,7 +33,6 @@ from bray.policies.values import (
 )
 from bray.sources import atari
 from bray.training.algorithm import Parts, Takes
-from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.epsilon_ladder import WorkerEpsilon, exponent
 from bray.training.off_policy.replay_learning import (
     NStepConfig,
@@ -44,8 +41,8 @@ from bray.training.off_policy.replay_learning import (
     ReplaySettings,
 )
 from bray.training.off_policy.sequence_learning import as_segments, sequence_loss
-from bray.training.off_policy.target import KeepsTarget
 from bray.training.off_policy.value_learning import value_loss
+from bray.training.off_policy.value_trainer import ValueTrainer
 from bray_actor.spaces import ATARI
 from bray_algo import schedules
 from bray_algo.losses import dqn
@@ -54,11 +51,10 @@ from bray_algo.networks.polyak import polyak_
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import Fraction, NonNegativeInt, PositiveInt
-from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
+from bray_core.settings.schedule import ScheduledPositiveFloat
 from bray_core.spaces import Spaces
-from bray_trainer import TrainerConfig, to_torch
+from bray_trainer import to_torch
 from bray_trainer.sequences import valid_steps
 
 
@@ -189,40 +185,15 @@ def make_policy(
     return policy
 
 
-class DQNTrainer(KeepsTarget, NormalisingTrainer):
+class DQNTrainer(ValueTrainer):
     """One replay is one batch of transitions, or of segments with a memory, is one step."""
 
-    def __init__(
-        self,
-        spaces: Spaces,
-        parts: Parts,
-        seed: int,
-        model: ModelProtocol,
-        buffer: Any,
-        directory: Path | None = None,
-    ) -> None:
-        config: DQNConfig = parts.trainer
-        self.settings, self.parts = config, parts
-        self.replay = buffer
-        module = make_policy(spaces, parts.model, seed)
-        self.target = copy.deepcopy(module).requires_grad_(False)
-        self.target.normalize = module.normalize  # both read the same numbers
-        trainer = TrainerConfig(
-            learning_rate=value_at(config.learning_rate, 0),
-            max_grad_norm=10.0,
-            prefetch=0,
-            publish_every=config.replays_per_collect,
-            checkpoint_every=10_000,
-            seed=seed,
-        )
-        super().__init__(
-            module,
-            buffer,
-            model=model,
-            config=trainer,
-            directory=directory,
-            normalize_reward=config.normalize_reward,
-        )
+    settings: DQNConfig
+
+    @classmethod
+    def networks(cls, spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:
+        """Make the policy, the same for the same seed."""
+        return {"policy": make_policy(spaces, parts.model, seed)}
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; before it, what depends on the number of steps."""

@@ -7,7 +7,6 @@ and critics are those of SAC, so that SAC can go on with them (`model.begin_from
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -20,11 +19,9 @@ from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts, Takes
 from bray.training.off_policy.offline import Offline, OfflineConfig
 from bray.training.off_policy.offline_critics import OfflineCritics, OfflineCriticsTrainer
+from bray.training.off_policy.policy_and_critics import TargetCriticsTrainer
 from bray_algo.distributions import categorical, squashed_gaussian
 from bray_algo.losses import critics, iql, sac_discrete
-from bray_algo.networks.polyak import polyak_
-from bray_core.action_vector import ActionVector
-from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat, Range
 from bray_core.spaces import Spaces
@@ -46,7 +43,7 @@ class IQLConfig(OfflineConfig):
     alike; large follows few samples. 0.5 to 10; smaller where returns are large."""
 
 
-class IQLTrainer(OfflineCriticsTrainer):
+class IQLTrainer(OfflineCriticsTrainer, TargetCriticsTrainer):
     """One batch of recorded transitions is one step of value, critics and policy, for reals."""
 
     @staticmethod
@@ -59,10 +56,6 @@ class IQLTrainer(OfflineCriticsTrainer):
         """Make the network of state values."""
         return {"value": make_network(spaces, parts.model, 1, nn.ReLU, output_gain=0.01)}
 
-    def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
-        """Return the critics."""
-        return modules["critics"]
-
     def log_prob(self, policy: Any, observation: Nested, action: Tensor) -> Tensor:
         """Return log π of recorded actions, `[B]`, scaled to (−1, 1)."""
         assert isinstance(policy, SACPolicy)
@@ -73,11 +66,6 @@ class IQLTrainer(OfflineCriticsTrainer):
         """Return the values `[K, B]` of recorded actions by critics or their targets."""
         values: Tensor = members(seen, policy.bounds.unit(action))
         return values
-
-    def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
-        """Yield the batch; after its step the target critics follow."""
-        yield self.batch(replay)
-        polyak_(self.target, self.module["critics"], self.settings.tau)
 
     def loss(
         self, batch: dict[str, Tensor], step: int
@@ -132,13 +120,5 @@ class IQL(OfflineCritics[IQLConfig]):
     title = "IQL"
     takes = Takes(actions=("discrete", "box"), bounded=True, demonstrations=True)
     configs: ClassVar[dict[str, type[Any]]] = {**Offline.configs, "trainer": IQLConfig}
-
-    @classmethod
-    def defaults(cls, task: str) -> Mapping[str, Any]:
-        """Return the network of SAC."""
-        return {"model.hidden": (256, 256)}
-
-    def trainer_for(self, spaces: Spaces) -> type[IQLTrainer]:
-        """Return the trainer for one choice, or that for reals."""
-        is_one = ActionVector(spaces.action, spaces.origin).is_one
-        return ChoiceIQLTrainer if is_one else IQLTrainer
+    trainer = IQLTrainer
+    choice_trainer = ChoiceIQLTrainer

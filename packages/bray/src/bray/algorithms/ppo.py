@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bray.sources import atari
 from bray.training.actor_critic import ActorCriticTrainer
-from bray.training.annealing import AnnealsLearningRate
+from bray.training.annealing import AnnealsLearningRate, check_annealing
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.minibatches import minibatches
@@ -26,7 +26,6 @@ from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import ppo
 from bray_algo.losses.reductions import standardised
 from bray_core import metrics
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.settings.ranges import (
     Fraction,
@@ -37,7 +36,6 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_core.settings.schedule import (
-    Schedule,
     ScheduledFraction,
     ScheduledNonNegativeFloat,
     ScheduledPositiveFloat,
@@ -108,11 +106,7 @@ class PPOConfig(ComputeConfig):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.anneal_frames and isinstance(self.learning_rate, Schedule):
-            raise ConfigError(
-                f"anneal_frames: expected 0 with a schedule of learning_rate, got "
-                f"{self.anneal_frames}: the schedule says where it falls"
-            )
+        check_annealing(self)
 
 
 class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):

@@ -25,7 +25,7 @@ from bray.policies.trunks import make_trunk
 from bray.policies.values import allowed_actions, masked, num_choices
 from bray.sources import atari
 from bray.training.algorithm import Takes
-from bray.training.annealing import AnnealsLearningRate
+from bray.training.annealing import AnnealsLearningRate, check_annealing
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.minibatches import minibatches
@@ -36,7 +36,6 @@ from bray_algo import schedules
 from bray_algo.losses import dqn
 from bray_algo.networks.initialisation import orthogonal_
 from bray_algo.returns.advantages import td_lambda
-from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import (
@@ -46,7 +45,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
-from bray_core.settings.schedule import Schedule, ScheduledPositiveFloat
+from bray_core.settings.schedule import ScheduledPositiveFloat
 from bray_core.spaces import Spaces
 from bray_trainer import Trainer
 from bray_trainer.frame_stacks import as_tensors
@@ -104,11 +103,7 @@ class PQNConfig(ComputeConfig):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.anneal_frames and isinstance(self.learning_rate, Schedule):
-            raise ConfigError(
-                f"anneal_frames: expected 0 with a schedule of learning_rate, got "
-                f"{self.anneal_frames}: the schedule says where it falls"
-            )
+        check_annealing(self)
 
 
 class PQNPolicy(nn.Module):

@@ -26,6 +26,7 @@ from bray.sources.cooperative_tasks import make_teams
 from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.loop import Turn
 from bray.training.off_policy.target import KeepsTarget
+from bray.training.off_policy.value_trainer import value_trainer_config
 from bray.training.schedules.scheduled_trainer import FollowsSchedules
 from bray.training.team_learning import learn
 from bray_actor.runners.team_environments import TeamEnvironment
@@ -43,8 +44,8 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
-from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
-from bray_trainer import Trainer, TrainerConfig, to_torch
+from bray_core.settings.schedule import ScheduledPositiveFloat
+from bray_trainer import Trainer, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,15 +168,7 @@ class QMixTrainer(KeepsTarget, FollowsSchedules, Trainer):
         config: QMIXConfig = parts.trainer
         self.settings, self.exploration = config, parts.agent
         self.target = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
-        trainer = TrainerConfig(
-            learning_rate=value_at(config.learning_rate, 0),
-            max_grad_norm=10.0,
-            prefetch=0,
-            publish_every=config.replays_per_collect,
-            checkpoint_every=10_000,
-            seed=seed,
-        )
-        models = {"policy": model}
+        models, trainer = {"policy": model}, value_trainer_config(config, seed)
         super().__init__(modules, buffer, model=models, config=trainer, directory=directory)
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Any]]:

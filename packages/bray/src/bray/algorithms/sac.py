@@ -7,7 +7,6 @@ single choice as in Christodoulou 2019, "Soft actor-critic for discrete action s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,13 +24,12 @@ from bray.training.off_policy.policy_and_critics import (
     FollowingTargetsConfig,
     PolicyAndCritics,
     PolicyAndCriticsTrainer,
+    TargetCriticsTrainer,
 )
 from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac, sac_discrete
-from bray_algo.networks.polyak import polyak_
 from bray_core.action_vector import ActionVector
-from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat
 from bray_core.spaces import Spaces
@@ -94,7 +92,7 @@ class Temperature(nn.Module):
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)))
 
 
-class SACTrainer(PolicyAndCriticsTrainer):
+class SACTrainer(TargetCriticsTrainer):
     """One replay is one batch of transitions is one step of policy, critics and temperature."""
 
     rule: ClassVar[Any] = sac
@@ -115,20 +113,11 @@ class SACTrainer(PolicyAndCriticsTrainer):
         """Make the temperature."""
         return {"temperature": Temperature(parts.trainer.alpha)}
 
-    def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
-        """Return the critics: the policy has no target."""
-        return modules["critics"]
-
     def critics_target(
         self, next_values: Tensor, log_prob: Tensor, batch: dict[str, Tensor], alpha: Tensor
     ) -> Tensor:
         """Return what the critics are drawn to, by the target critics' values of what follows."""
         return sac.target(next_values, log_prob, batch["reward"], batch["discount"], alpha=alpha)
-
-    def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
-        """Yield the batch; after its step the target critics follow."""
-        yield self.batch(replay)
-        polyak_(self.target, self.module["critics"], self.settings.tau)
 
     def loss(
         self, batch: dict[str, Tensor], step: int
@@ -222,11 +211,7 @@ class SAC(PolicyAndCritics[SACConfig]):
     takes = Takes(actions=("discrete", "box"), bounded=True, gamecores=True)
     configs: ClassVar[dict[str, type[Any]]] = {**PolicyAndCritics.configs, "trainer": SACConfig}
     trainer = SACTrainer
-
-    def trainer_for(self, spaces: Spaces) -> type[SACTrainer]:
-        """Return the trainer for one choice, or that for reals."""
-        is_one = ActionVector(spaces.action, spaces.origin).is_one
-        return ChoiceSACTrainer if is_one else SACTrainer
+    choice_trainer = ChoiceSACTrainer
 
 
 def _num_actions(spaces: Spaces) -> int:

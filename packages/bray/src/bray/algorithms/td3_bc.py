@@ -6,9 +6,7 @@ All but the policy's loss is TD3's, which can go on with its networks (`model.be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -20,7 +18,6 @@ from bray.training.off_policy.offline import Offline, OfflineConfig
 from bray.training.off_policy.offline_critics import OfflineCritics, OfflineCriticsTrainer
 from bray_algo.losses import td3_bc
 from bray_algo.losses.reductions import LossTerms
-from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveFloat, PositiveInt
 from bray_core.spaces import Spaces
 
@@ -45,16 +42,9 @@ class TD3BCConfig(OfflineConfig):
 class TD3BCTrainer(OfflineCriticsTrainer, TD3Trainer):
     """One batch of recorded transitions is one step of the critics."""
 
-    def __init__(
-        self,
-        spaces: Spaces,
-        parts: Parts,
-        seed: int,
-        model: ModelProtocol | None = None,
-        directory: Path | None = None,
-    ) -> None:
+    def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         exploring = replace(parts, agent=ActionNoiseConfig())
-        super().__init__(spaces, exploring, seed, model, directory)
+        super().__init__(spaces, exploring, *args, **kwargs)
 
     @staticmethod
     def make_policy(spaces: Spaces, parts: Parts) -> TD3Policy:
@@ -75,8 +65,3 @@ class TD3BC(OfflineCritics[TD3BCConfig]):
     takes = Takes(actions=("box",), bounded=True, demonstrations=True)
     configs: ClassVar[dict[str, type[Any]]] = {**Offline.configs, "trainer": TD3BCConfig}
     trainer = TD3BCTrainer
-
-    @classmethod
-    def defaults(cls, task: str) -> Mapping[str, Any]:
-        """Return the network of TD3."""
-        return {"model.hidden": (256, 256)}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Self
 
 from bray.sources.config import check_one_kind, title_of
 from bray.sources.opponents_config import OpponentsConfig
 from bray_actor.environments.spec import located_code
+from bray_actor.environments.spec_text import short_name
 from bray_actor.gamecores.simulators import command_words
 from bray_core.errors import ConfigError
+from bray_core.process.user_modules import check_code_name
 from bray_core.settings.ranges import PositiveInt, check_fields
 from bray_core.spaces import Spaces
 
@@ -59,11 +60,7 @@ class MultiAgentSourceConfig:
         if self.spaces is not None:
             Spaces.parse("spaces", self.spaces)
         for wrapper in self.wrappers:
-            where, _, name = wrapper.rpartition(":")
-            if not where or not name.isidentifier():
-                raise ConfigError(
-                    f"wrappers: expected module:function or file.py:function, got {wrapper!r}"
-                )
+            check_code_name("wrappers", wrapper, "module:function or file.py:function")
         if self.is_simulator:
             object.__setattr__(self, "num_envs", self.lanes)
 
@@ -90,9 +87,8 @@ class MultiAgentSourceConfig:
     @property
     def title(self) -> str:
         """What is played, in words."""
-        where, colon, name = self.environment.rpartition(":")
-        played = f"{Path(where).name}{colon}{name}"
-        return title_of(self.command, "external simulators" if self.external else played)
+        played = "external simulators" if self.external else short_name(self.environment)
+        return title_of(self.command, played)
 
     def located(self) -> Self:
         """Return it with absolute paths of files, for processes that run in other folders."""

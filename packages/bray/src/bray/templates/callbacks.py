@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from bray.callbacks import Callback
 from bray_core.config import from_mapping
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import find_user_code
+from bray_core.process.user_modules import check_code_name, find_named_code
 from bray_core.settings.choice import closest
 
 NamedCallback: TypeAlias = str | Mapping[str, Any]
@@ -79,12 +79,7 @@ def _called(where: str, name: str, kind: Any, *arguments: Any, **settings: Any) 
 
 
 def _found(where: str, name: str) -> type[Callback]:
-    try:
-        found = find_user_code(name)
-    except (ImportError, AttributeError, OSError, ValueError, SyntaxError) as error:
-        raise ConfigError(
-            f"{where}: expected module:Class or file.py:Class, got {name!r}: {error}"
-        ) from error
+    found = find_named_code(where, name)
     if not isinstance(found, type) or not issubclass(found, Callback):
         raise ConfigError(f"{where}: {name!r}: expected a subclass of bray.Callback, got {found!r}")
     return found
@@ -93,7 +88,7 @@ def _found(where: str, name: str) -> type[Callback]:
 def _split(where: str, entry: NamedCallback) -> tuple[str, dict[str, Any]]:
     """Return the name of an entry's class, and its settings."""
     if isinstance(entry, str):
-        return _checked_name(where, entry), {}
+        return check_code_name(where, entry), {}
     if unknown := [key for key in entry if key not in _KEYS]:
         raise ConfigError(
             f"{where}.{unknown[0]}: unknown key{closest(str(unknown[0]), _KEYS)}; allowed: "
@@ -102,11 +97,4 @@ def _split(where: str, entry: NamedCallback) -> tuple[str, dict[str, Any]]:
     settings = entry.get("settings") or {}
     if not isinstance(settings, Mapping) or not all(isinstance(name, str) for name in settings):
         raise ConfigError(f"{where}.settings: expected settings by name, got {settings!r}")
-    return _checked_name(f"{where}.class", entry.get("class")), dict(settings)
-
-
-def _checked_name(where: str, name: object) -> str:
-    module, _, attribute = name.rpartition(":") if isinstance(name, str) else ("", "", "")
-    if not isinstance(name, str) or not module or not attribute.isidentifier():
-        raise ConfigError(f"{where}: expected module:Class or file.py:Class, got {name!r}")
-    return name
+    return check_code_name(f"{where}.class", entry.get("class")), dict(settings)

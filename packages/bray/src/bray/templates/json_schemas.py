@@ -7,6 +7,7 @@ from typing import Any
 
 from bray import registry
 from bray.templates.full_form import WholeSettings
+from bray.templates.part_classes import OF_ALGORITHM
 from bray.templates.part_settings import (
     BUFFER_KINDS,
     AgentWires,
@@ -21,7 +22,6 @@ from bray.templates.written_parts import NAME, PLURALS
 from bray.training.algorithm import NoSettings, load_algorithm
 from bray_core.settings.json_schema import json_schema
 
-_OF_ALGORITHM = ("environments", "gamecores")
 _WIRES = {"model": ModelWires, "agent": AgentWires, "buffer": BufferWires, "source": SourceWires}
 _WORDS = {"type": ["object", "null"]}
 
@@ -114,10 +114,10 @@ def _trainer(name: str) -> dict[str, Any]:
 
 def _sources() -> list[dict[str, Any]]:
     """Return the schemas of sources by their kind."""
-    kinds = {"kind": {"enum": [*_OF_ALGORITHM, None]}}
+    kinds = {"kind": {"enum": [*OF_ALGORITHM, None]}}
     found = [{"allOf": [{"properties": kinds}, _of_algorithms("source")]}]
     for name in registry.names("bray.sources"):
-        if name not in _OF_ALGORITHM:
+        if name not in OF_ALGORITHM:
             config = registry.find("bray.sources", name).Config
             made = json_schema(part_schema(config, {}, SourceWires))
             found.append(_keyed(made, "kind", name))

@@ -28,7 +28,7 @@ from bray_core.errors import ConfigError
 
 OWN = "own"
 """Kind of a buffer that its trainer's algorithm makes."""
-_OF_ALGORITHM = ("environments", "gamecores")
+OF_ALGORITHM = ("environments", "gamecores")
 """Kinds of sources of which algorithms have settings of their own."""
 
 
@@ -188,7 +188,7 @@ class PartClasses:
             self._written.refuse(key, str(error).partition(": ")[2])
             return None
         config: type[Any] = found.Config
-        return self._of_algorithms(name, kind) if kind in _OF_ALGORITHM else config
+        return self._of_algorithms(name, kind) if kind in OF_ALGORITHM else config
 
     def _of_algorithms(self, name: str, kind: str) -> type[Any] | None:
         """Return the settings of environments or gamecores that all who learn there understand."""

@@ -9,7 +9,22 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from bray_algo import schedules
+from bray_core.errors import ConfigError
+from bray_core.settings.schedule import Schedule
 from bray_trainer import Trainer
+
+
+def check_annealing(config: Any) -> None:
+    """Refuse settings with `anneal_frames` beside a schedule of their `learning_rate`.
+
+    Raises:
+        ConfigError: there are both.
+    """
+    if config.anneal_frames and isinstance(config.learning_rate, Schedule):
+        raise ConfigError(
+            f"anneal_frames: expected 0 with a schedule of learning_rate, got "
+            f"{config.anneal_frames}: the schedule says where it falls"
+        )
 
 
 class AnnealsLearningRate(Trainer):

@@ -27,6 +27,7 @@ from bray.training.loop import Turn
 from bray.training.sampled_policy import SampledPolicy
 from bray.training.schedules.scheduled_trainer import ReplayClock
 from bray_actor import segment_spec
+from bray_actor.runners.rollouts import AnyRunner
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
@@ -204,7 +205,7 @@ class OnPolicy(SampledPolicy[C]):
         *,
         is_local: bool,
         reset_options: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> AnyRunner:
         """Make the runner of a worker's environments."""
         runners = self._runners(is_local=is_local, reset_options=reset_options)
         return runners.runner(model, buffer, seed + 1000 * worker)

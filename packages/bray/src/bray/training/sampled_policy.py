@@ -111,7 +111,7 @@ class SampledPolicy(Algorithm[C]):
         *,
         is_local: bool,
         reset_options: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> AnyRunner:
         """Make the runner of a worker's environments, in the worker's process.
 
         Args:
@@ -322,7 +322,7 @@ class SampledPolicy(Algorithm[C]):
         curriculum = RunCurriculum(run, self.parts.source.curriculum)
         if play is None:
             make = partial(
-                self._make_runner,
+                self.runner,
                 learner.model,
                 learner.buffer,
                 seed,
@@ -352,21 +352,6 @@ class SampledPolicy(Algorithm[C]):
                 seed=seed,
             )
         return simulators, evaluate, simulators.lines()
-
-    def _make_runner(
-        self,
-        model: Any,
-        buffer: Any,
-        seed: int,
-        worker: int,
-        *,
-        is_local: bool,
-        reset_options: Mapping[str, Any] | None,
-    ) -> AnyRunner:
-        made: AnyRunner = self.runner(
-            model, buffer, seed, worker, is_local=is_local, reset_options=reset_options
-        )
-        return made
 
     def gamecore_play(self, told: Spaces | None, seed: int) -> GamecorePlay:
         """Return what the gamecores play, but for how the policy answers them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -13,8 +13,9 @@ from torch import nn
 from bray.policies.normalisation import find_norm
 from bray.sources import data_sets
 from bray.training.algorithm import Parts
+from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.offline import Offline, OfflineConfig
-from bray.training.off_policy.policy_and_critics import PolicyAndCriticsTrainer
+from bray.training.off_policy.policy_and_critics import PolicyAndCriticsTrainer, trainer_suiting
 from bray_buffer import Mixture
 from bray_buffer.sources import SourceBuffer
 from bray_core import nested
@@ -30,11 +31,13 @@ _MOST_STEPS = 1_000_000
 C = TypeVar("C", bound=OfflineConfig)
 
 
-class OfflineCriticsTrainer(PolicyAndCriticsTrainer):
-    """A trainer of policy and critics whose transitions are those of data sets.
+class OfflineTrainer(NormalisingTrainer):
+    """A trainer whose transitions are those of data sets.
 
-    It comes before the class whose losses it has: `class Mine(OfflineCriticsTrainer, SACTrainer)`.
+    It comes before the class that makes the networks: `class Mine(OfflineTrainer, ValueTrainer)`.
     """
+
+    settings: Any
 
     def __init__(
         self,
@@ -48,24 +51,38 @@ class OfflineCriticsTrainer(PolicyAndCriticsTrainer):
         super().__init__(spaces, parts, seed, model, buffer, directory)
         fit_statistics(self.module, spaces, parts)
 
-    def batch(self, replay: Packed) -> Batch:
-        """Return a batch of transitions."""
-        batch: Batch = to_torch(replay, self.device)
-        return batch
-
     def should_pause(self) -> bool:
         """Return whether the driver should evaluate now."""
         return bool(self.steps % self.settings.evaluate_every == 0)
 
 
+class OfflineCriticsTrainer(OfflineTrainer, PolicyAndCriticsTrainer):
+    """A trainer of policy and critics whose transitions are those of data sets.
+
+    It comes before the class whose losses it has: `class Mine(OfflineCriticsTrainer, SACTrainer)`.
+    """
+
+    def batch(self, replay: Packed) -> Batch:
+        """Return a batch of transitions."""
+        batch: Batch = to_torch(replay, self.device)
+        return batch
+
+
 class OfflineCritics(Offline[C]):
     """An offline algorithm whose trainer makes its own networks."""
 
-    trainer: ClassVar[Callable[..., Trainer]]
+    trainer: ClassVar[type[Any]]
+    choice_trainer: ClassVar[type[Any] | None] = None
+    """The trainer for a single choice, where there is one."""
+
+    @classmethod
+    def defaults(cls, task: str) -> Mapping[str, Any]:
+        """Return the network of DQN, SAC and TD3, which can go on with it."""
+        return {"model.hidden": (256, 256)}
 
     def trainer_for(self, spaces: Spaces) -> Any:
         """Return the trainer that suits the actions."""
-        return type(self).trainer
+        return trainer_suiting(spaces, self.trainer, self.choice_trainer)
 
     def policy(self, spaces: Spaces, seed: int) -> nn.Module:
         """Return the policy, the same for the same seed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -23,6 +23,8 @@ from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.replay_learning import OffPolicy, OffPolicyConfig
 from bray.training.off_policy.target import KeepsTarget
+from bray_algo.networks.polyak import polyak_
+from bray_core.action_vector import ActionVector
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveInt, Range
@@ -130,7 +132,21 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
         }
 
 
+class TargetCriticsTrainer(PolicyAndCriticsTrainer):
+    """A trainer whose critics have targets that follow at each step; the policy has none."""
+
+    def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
+        """Return the critics."""
+        return modules["critics"]
+
+    def handle(self, replay: Packed) -> Iterator[Batch]:
+        """Yield the batch; after its step the target critics follow."""
+        yield self.batch(replay)
+        polyak_(self.target, self.module["critics"], self.settings.tau)
+
+
 C = TypeVar("C", bound=PolicyAndCriticsConfig)
+T = TypeVar("T")
 
 
 class PolicyAndCritics(OffPolicy[C]):
@@ -139,6 +155,8 @@ class PolicyAndCritics(OffPolicy[C]):
     example = "Pendulum-v1"
     takes = Takes(actions=("box",), bounded=True, gamecores=True)
     trainer: ClassVar[type[PolicyAndCriticsTrainer]]
+    choice_trainer: ClassVar[type[PolicyAndCriticsTrainer] | None] = None
+    """The trainer for a single choice, where there is one."""
 
     @classmethod
     def defaults(cls, task: str) -> Mapping[str, Any]:
@@ -151,4 +169,10 @@ class PolicyAndCritics(OffPolicy[C]):
 
     def trainer_for(self, spaces: Spaces) -> type[PolicyAndCriticsTrainer]:
         """Return the trainer that suits the actions."""
-        return self.trainer
+        return trainer_suiting(spaces, self.trainer, self.choice_trainer)
+
+
+def trainer_suiting(spaces: Spaces, trainer: T, choice_trainer: T | None) -> T:
+    """Return the trainer for a single choice, if there is one and that is what is done."""
+    is_one = ActionVector(spaces.action, spaces.origin).is_one
+    return choice_trainer if is_one and choice_trainer is not None else trainer

@@ -28,6 +28,7 @@ from bray.training.sampled_policy import SampledPolicy
 from bray.training.schedules.scheduled_trainer import ReplayClock
 from bray_actor import Runner, segment_spec
 from bray_actor.atari import AtariRewardTransform
+from bray_actor.runners.rollouts import AnyRunner
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.action_vector import step_specs
 from bray_core.errors import ConfigError
@@ -287,7 +288,7 @@ class OffPolicy(SampledPolicy[C]):
         *,
         is_local: bool,
         reset_options: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> AnyRunner:
         """Make the runner of a worker's environments."""
         source, seed = self.parts.source, seed + 1000 * worker
         return Runner(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -50,7 +51,8 @@ class BuilderPages:
         for name, ask in (("schema", _schema), ("open", self._open)):
             found.append(web.get(f"{place}/{name}", self._getting(ask)))
         acts = (("check", _check), ("edit", _edit), ("part", _part), ("save", self._save))
-        runs = (("start", self._start), ("serve", self._serve), ("stop", self._stop))
+        start, serve = (partial(self._start, how) for how in (StartedRuns.start, StartedRuns.serve))
+        runs = (("start", start), ("serve", serve), ("stop", self._stop))
         for name, act in (*acts, *runs):
             found.append(web.post(f"{place}/{name}", self._posting(act)))
         return found
@@ -100,18 +102,13 @@ class BuilderPages:
         stamp = None if content.get("stamp") is None else text_field(content, "stamp")
         return self._drafts.save(text_field(content, "file"), text_field(content, "text"), stamp)
 
-    def _start(self, content: Mapping[str, object]) -> dict[str, object]:
+    def _start(
+        self, start: Callable[[StartedRuns, str], object], content: Mapping[str, object]
+    ) -> dict[str, object]:
         assert self._drafts is not None
         assert self._runs is not None
         opened = self._drafts.open(text_field(content, "file"))
-        self._runs.start(opened["name"])
-        return {"runs": self._runs.listing()}
-
-    def _serve(self, content: Mapping[str, object]) -> dict[str, object]:
-        assert self._drafts is not None
-        assert self._runs is not None
-        opened = self._drafts.open(text_field(content, "file"))
-        self._runs.serve(opened["name"])
+        start(self._runs, opened["name"])
         return {"runs": self._runs.listing()}
 
     def _stop(self, content: Mapping[str, object]) -> dict[str, object]:
