@@ -18,7 +18,7 @@ from bray.games.sides import sides_of
 from bray.goal import Goal
 from bray.run import Run
 from bray.sources.multi_agent_config import MatchesSourceConfig
-from bray.sources.several_gamecores import CastMaker
+from bray.sources.seat_players import CastMaker
 from bray.templates.composition import SourcePart
 from bray.training.learner import Learner
 from bray_actor import Played

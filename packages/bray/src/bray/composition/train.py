@@ -24,10 +24,11 @@ from bray.composition.turns import (
 )
 from bray.goal import Goal, Outcome
 from bray.run import Run
-from bray.sources.gamecores import GamecorePlay
+from bray.sources.gamecore_play import GamecorePlay
 from bray.sources.games import GamesPlay
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
-from bray.sources.several_gamecores import SeatPlan, several_gamecores
+from bray.sources.seat_plan import SeatPlan
+from bray.sources.several_gamecores import several_gamecores
 from bray.sources.source_kind import SourceKindConfig
 from bray.templates.composition import Composition, SourcePart
 from bray.training.algorithm import Parts

@@ -21,7 +21,8 @@ from bray.goal import Goal, Outcome
 from bray.policies.networks import example_inputs
 from bray.run import Run
 from bray.sources.environments import read_spaces
-from bray.sources.gamecores import GamecorePlay, gamecores
+from bray.sources.gamecore_play import GamecorePlay
+from bray.sources.gamecores import gamecores
 from bray.sources.simulator_spaces import simulator_spaces
 from bray.sources.source import ExperienceSource
 from bray.training.algorithm import Algorithm
