@@ -10,7 +10,8 @@ import torch
 
 import bray
 from bray.cli.train import completed_goal
-from bray.composition.train import export_all, train_composition
+from bray.composition.exports import export_all
+from bray.composition.train import train_composition
 from bray.goal import Outcome
 from bray.templates.loading import load
 

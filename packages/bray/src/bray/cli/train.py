@@ -200,7 +200,8 @@ def run_template(
     """
     import torch
 
-    from bray.composition.train import export_all, train_composition
+    from bray.composition.exports import export_all
+    from bray.composition.train import train_composition
     from bray.templates.callbacks import make_callbacks
     from bray.training.deploy import export_best
 

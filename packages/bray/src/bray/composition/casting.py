@@ -11,6 +11,7 @@ from bray.composition.evaluation import EvaluationGames, returns_of
 from bray.composition.loaded import player_of
 from bray.composition.roster import Roster
 from bray.games.evaluate_match import evaluate_match
+from bray.games.exported_opponents import ExportedOpponents
 from bray.games.match_cast import MatchCast
 from bray.games.matchmaker import Matchmaker
 from bray.games.named_opponents import named_opponent
@@ -66,9 +67,10 @@ def casting_of(
         source: the source.
         learners: learners by name.
     """
+    exports = run.close_with(ExportedOpponents())
     if isinstance(source.config, MatchesSourceConfig):
-        return MatchCasting(run, roster, source, learners)
-    return FixedCasting(roster, source, learners)
+        return MatchCasting(run, roster, source, learners, exports)
+    return FixedCasting(roster, source, learners, exports)
 
 
 def learner_seats(learners: Mapping[str, Learner]) -> dict[str, Seat]:
@@ -80,7 +82,7 @@ def learner_seats(learners: Mapping[str, Learner]) -> dict[str, Seat]:
 
 
 def seats_by_agent(
-    roster: Roster, source: SourcePart, seats: Mapping[str, Seat]
+    roster: Roster, source: SourcePart, seats: Mapping[str, Seat], exports: ExportedOpponents
 ) -> dict[str, Seat]:
     """Return the seat of each agent of a source, of those that never learn, too.
 
@@ -88,6 +90,7 @@ def seats_by_agent(
         roster: who plays what.
         source: the source.
         seats: seats of the learners, by name.
+        exports: policies that were trained before.
     """
     composition, found = roster.composition, {}
     for agent, part in roster.parts(source).items():
@@ -96,7 +99,7 @@ def seats_by_agent(
             found[agent] = seats[learner.name]
             continue
         spaces = roster.agents[source.name][agent]
-        seat = named_opponent(player_of(part), spaces, seed=composition.seed)
+        seat = named_opponent(player_of(part), spaces, seed=composition.seed, exports=exports)
         found[agent] = replace(seat, name=part.name)
     return found
 
@@ -108,16 +111,24 @@ class FixedCasting:
         roster: who plays what.
         source: the source.
         learners: learners by name.
+        exports: policies that were trained before.
     """
 
-    def __init__(self, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]) -> None:
+    def __init__(
+        self,
+        roster: Roster,
+        source: SourcePart,
+        learners: Mapping[str, Learner],
+        exports: ExportedOpponents,
+    ) -> None:
         self._roster = roster
         self._source = source
+        self._exports = exports
         self.make_cast: CastMaker | None = None
         self.cast: Cast = FixedCast(self._seated(learner_seats(learners)))
 
     def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:
-        return seats_by_agent(self._roster, self._source, seats)
+        return seats_by_agent(self._roster, self._source, seats, self._exports)
 
     def after(self, played: Played) -> Any:
         """Return None: nobody else ever plays."""
@@ -138,12 +149,19 @@ class MatchCasting:
         roster: who plays what.
         source: the source, whose settings name the rule.
         learners: learners by name.
+        exports: policies that were trained before.
     """
 
     def __init__(
-        self, run: Run, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]
+        self,
+        run: Run,
+        roster: Roster,
+        source: SourcePart,
+        learners: Mapping[str, Learner],
+        exports: ExportedOpponents,
     ) -> None:
         config: MatchesSourceConfig = source.config
+        self._exports = exports
         self._roster = roster
         self._spaces = roster.agents[source.name]
         self._learners = {name: learners[name] for name in roster.learners(source)}
@@ -182,7 +200,7 @@ class MatchCasting:
         frozen = self._matchmaker.progress(self._frames)
         for copy in frozen:
             if copy.reset:
-                _begin_anew(self._learners[copy.learner], self._first[copy.learner])
+                self._learners[copy.learner].trainer.begin_anew(self._first[copy.learner])
         number = None if self._unpaired is None else self._unpaired + len(results)
         if frozen or number is None or number >= _RESULTS_PER_PAIRING:
             self._unpaired = 0
@@ -223,6 +241,7 @@ class MatchCasting:
             self._spaces[agent],
             seed=composition.seed,
             versions=partial(self._version, main),
+            exports=self._exports,
         )
 
     def _version(self, main: str, name: str) -> Seat:
@@ -236,11 +255,3 @@ def _first_weights(learners: Mapping[str, Learner]) -> dict[str, dict[str, Any]]
         name: {key: value.detach().numpy().copy() for key, value in one.module.state_dict().items()}
         for name, one in learners.items()
     }
-
-
-def _begin_anew(learner: Learner, weights: Mapping[str, Any]) -> None:
-    trainer = learner.trainer
-    if hasattr(trainer, "begin_anew"):
-        trainer.begin_anew(weights)
-    else:  # in a process of its own
-        trainer.call("begin_anew", weights)

@@ -222,7 +222,7 @@ class SampledPolicy(Algorithm[C]):
             getattr(self.config, "learning_rate", 0.0),
             self.clock(holds, num_ranks),
         )
-        if place.label and not run.is_local:
+        if place.label is not None and not run.is_local:
             make = partial(_labelled, make, place.label)
         is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
         make_trainer = partial(

@@ -1,0 +1,62 @@
+"""Evaluation of the learner that a run is measured by, in the first source that it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from bray.composition.evaluation import EvaluationGames, snapshot_seats
+from bray.composition.roster import Roster, spec_of
+from bray.composition.source_maker import SourceMaker
+from bray.goal import Goal
+from bray.sources.multi_agent_config import MultiAgentSourceConfig
+from bray.sources.source_kind import SourceKindConfig
+from bray.training.evaluation import EVALUATION_SEED, evaluate_latest
+from bray.training.learner import Learner
+
+
+class MainEvaluation:
+    """Plays the evaluations of the main learner.
+
+    Args:
+        roster: who plays what.
+        learners: learners by name.
+        made: what plays, once all is made.
+        goal: says how many episodes there are, and against whom.
+    """
+
+    def __init__(
+        self, roster: Roster, learners: Mapping[str, Learner], made: SourceMaker, goal: Goal
+    ) -> None:
+        self._roster = roster
+        self._learners = learners
+        self._made = made
+        self._goal = goal
+
+    def __call__(self) -> Sequence[float] | None:
+        """Return what the main learner got; None where the returns of training decide."""
+        composition = self._roster.composition
+        main_name, seed = composition.main.name, composition.seed
+        part = next(
+            one for one in composition.sources.values() if main_name in self._roster.learners(one)
+        )
+        config: Any = part.config
+        if getattr(config, "is_simulator", False):
+            return None
+        if isinstance(config, SourceKindConfig):
+            return self._made.own_sources[part.name].evaluate(main_name, self._goal)
+        if not isinstance(config, MultiAgentSourceConfig):
+            main = self._learners[main_name]
+            return evaluate_latest(
+                main.model, main.module, main.spaces, config.located(), self._goal, seed=seed
+            )
+        rows = {name: self._roster.rows_of(name) for name in self._learners}
+        with ExitStack() as stack:
+            seats = snapshot_seats(self._learners, rows, stack)
+            games = EvaluationGames(
+                spec=spec_of(config),
+                number=self._goal.evaluation_episodes,
+                seed=seed + EVALUATION_SEED,
+            )
+            return self._made.castings[part.name].evaluate(games, seats, main_name, self._goal)
