@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from bray.composition.evaluation import EvaluationGames, returns_of
+from bray.composition.launch import Launch
 from bray.composition.loaded import player_of
 from bray.composition.roster import Roster
 from bray.games.evaluate_match import evaluate_match
@@ -17,7 +18,6 @@ from bray.games.matchmaker import Matchmaker
 from bray.games.named_opponents import named_opponent
 from bray.games.sides import sides_of
 from bray.goal import Goal
-from bray.run import Run
 from bray.sources.multi_agent_config import MatchesSourceConfig
 from bray.sources.seat_players import CastMaker
 from bray.templates.composition import SourcePart
@@ -56,21 +56,15 @@ class Casting(Protocol):
         ...
 
 
-def casting_of(
-    run: Run, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]
-) -> Casting:
+def casting_of(launch: Launch, source: SourcePart) -> Casting:
     """Return who plays the games of a source.
 
     Args:
-        run: has the trial in which a league is kept.
-        roster: who plays what.
+        launch: what is trained.
         source: the source.
-        learners: learners by name.
     """
-    exports = run.close_with(ExportedOpponents())
-    if isinstance(source.config, MatchesSourceConfig):
-        return MatchCasting(run, roster, source, learners, exports)
-    return FixedCasting(roster, source, learners, exports)
+    is_match = isinstance(source.config, MatchesSourceConfig)
+    return MatchCasting(launch, source) if is_match else FixedCasting(launch, source)
 
 
 def learner_seats(learners: Mapping[str, Learner]) -> dict[str, Seat]:
@@ -108,24 +102,16 @@ class FixedCasting:
     """Each agent is played by the same policy, or script, in every game.
 
     Args:
-        roster: who plays what.
+        launch: what is trained.
         source: the source.
-        learners: learners by name.
-        exports: policies that were trained before.
     """
 
-    def __init__(
-        self,
-        roster: Roster,
-        source: SourcePart,
-        learners: Mapping[str, Learner],
-        exports: ExportedOpponents,
-    ) -> None:
-        self._roster = roster
+    def __init__(self, launch: Launch, source: SourcePart) -> None:
+        self._exports = launch.run.close_with(ExportedOpponents())
+        self._roster = launch.roster
         self._source = source
-        self._exports = exports
         self.make_cast: CastMaker | None = None
-        self.cast: Cast = FixedCast(self._seated(learner_seats(learners)))
+        self.cast: Cast = FixedCast(self._seated(learner_seats(launch.learners)))
 
     def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:
         return seats_by_agent(self._roster, self._source, seats, self._exports)
@@ -145,26 +131,17 @@ class MatchCasting:
     """Learners meet one another, and frozen versions of themselves.
 
     Args:
-        run: has the trial in which the league is kept.
-        roster: who plays what.
+        launch: what is trained; has the trial in which the league is kept.
         source: the source, whose settings name the rule.
-        learners: learners by name.
-        exports: policies that were trained before.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        roster: Roster,
-        source: SourcePart,
-        learners: Mapping[str, Learner],
-        exports: ExportedOpponents,
-    ) -> None:
+    def __init__(self, launch: Launch, source: SourcePart) -> None:
         config: MatchesSourceConfig = source.config
-        self._exports = exports
+        roster = launch.roster
+        self._exports = launch.run.close_with(ExportedOpponents())
         self._roster = roster
         self._spaces = roster.agents[source.name]
-        self._learners = {name: learners[name] for name in roster.learners(source)}
+        self._learners = {name: launch.learners[name] for name in roster.learners(source)}
         self._sides = sides_of(list(self._spaces), config.sides or None)
         self.make_cast: CastMaker | None = partial(MatchCast, self._sides)
         self.cast: Cast = MatchCast(self._sides, learner_seats(self._learners))
@@ -172,7 +149,7 @@ class MatchCasting:
         self._matchmaker = Matchmaker(
             replace(config.opponents, roles=self._roles(config)),
             {name: one.model for name, one in self._learners.items()},
-            run.experiment.path / "league.json",
+            launch.run.experiment.path / "league.json",
             sides=self._sides,
             seed=roster.composition.seed,
         )

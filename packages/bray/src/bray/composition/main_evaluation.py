@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from bray.composition.evaluation import EvaluationGames, snapshot_seats
-from bray.composition.roster import Roster, spec_of
+from bray.composition.launch import Launch
+from bray.composition.roster import spec_of
 from bray.composition.source_maker import SourceMaker
-from bray.goal import Goal
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.sources.source_kind import SourceKindConfig
 from bray.training.evaluation import EVALUATION_SEED, evaluate_latest
-from bray.training.learner import Learner
 
 
 class MainEvaluation:
     """Plays the evaluations of the main learner.
 
     Args:
-        roster: who plays what.
-        learners: learners by name.
+        launch: what is trained.
         made: what plays, once all is made.
-        goal: says how many episodes there are, and against whom.
     """
 
-    def __init__(
-        self, roster: Roster, learners: Mapping[str, Learner], made: SourceMaker, goal: Goal
-    ) -> None:
-        self._roster = roster
-        self._learners = learners
+    def __init__(self, launch: Launch, made: SourceMaker) -> None:
+        self._roster, self._learners, self._goal = launch.roster, launch.learners, launch.goal
         self._made = made
-        self._goal = goal
 
     def __call__(self) -> Sequence[float] | None:
         """Return what the main learner got; None where the returns of training decide."""

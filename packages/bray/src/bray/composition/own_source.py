@@ -9,10 +9,9 @@ from typing import Any
 
 from bray.composition.casting import learner_seats, seats_by_agent
 from bray.composition.evaluation import snapshot_seats
-from bray.composition.roster import Roster
+from bray.composition.launch import Launch
 from bray.games.exported_opponents import ExportedOpponents
 from bray.goal import Goal
-from bray.run import Run
 from bray.sources.source_kind import SourceKind, SourceKindPlay, find_source_kind
 from bray.templates.composition import SourcePart
 from bray.training.evaluation import EVALUATION_SEED
@@ -24,19 +23,14 @@ class OwnSource:
     """Puts the learners of a run into the seats of a source of your own.
 
     Args:
-        run: closes what was loaded.
-        roster: who plays what.
+        launch: what is trained.
         part: the source.
-        learners: learners by name.
     """
 
-    def __init__(
-        self, run: Run, roster: Roster, part: SourcePart, learners: Mapping[str, Learner]
-    ) -> None:
-        self._exports = run.close_with(ExportedOpponents())
-        self._roster = roster
+    def __init__(self, launch: Launch, part: SourcePart) -> None:
+        self._exports = launch.run.close_with(ExportedOpponents())
+        self._roster, self._learners = launch.roster, launch.learners
         self._part = part
-        self._learners = learners
 
     def play(
         self,

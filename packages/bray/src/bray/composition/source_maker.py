@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from bray.composition.casting import Casting, casting_of
+from bray.composition.launch import Launch
 from bray.composition.own_source import OwnSource
-from bray.composition.roster import Roster, names_agents, spec_of
+from bray.composition.roster import names_agents, spec_of
 from bray.composition.turn_shares import TurnShares
 from bray.composition.turns import PlayingSource
-from bray.goal import Goal
-from bray.run import Run
 from bray.sources.gamecore_play import GamecorePlay
 from bray.sources.games import GamesPlay
 from bray.sources.seat_plan import SeatPlan
@@ -21,7 +19,6 @@ from bray.sources.source_kind import SourceKindConfig
 from bray.templates.composition import SourcePart
 from bray.training.algorithm import Parts
 from bray.training.learner import Learner
-from bray.training.sampled_policy import SampledPolicy
 from bray_actor import PolicyConfig
 from bray_core.errors import ConfigError
 
@@ -30,28 +27,15 @@ class SourceMaker:
     """Makes the sources of one launch, one after the other.
 
     Args:
-        run: makes the components, and closes them.
-        roster: who plays what.
-        algorithms: algorithms by the names of their learners.
-        learners: learners by name.
-        goal: the goal of the composition.
+        launch: what is trained.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        roster: Roster,
-        algorithms: Mapping[str, SampledPolicy[Any]],
-        learners: Mapping[str, Learner],
-        goal: Goal,
-    ) -> None:
-        self._run = run
-        self._roster = roster
-        self._composition = roster.composition
-        self._algorithms = algorithms
-        self._learners = learners
-        self._goal = goal
-        self._shares = TurnShares(roster, learners, is_local=run.is_local)
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._run, self._roster = launch.run, launch.roster
+        self._algorithms, self._learners = launch.algorithms, launch.learners
+        self._composition = launch.roster.composition
+        self._shares = TurnShares(launch)
         self.castings: dict[str, Casting] = {}
         """Who plays in games of several agents, by source."""
         self.own_sources: dict[str, OwnSource] = {}
@@ -75,7 +59,7 @@ class SourceMaker:
         if not names:
             raise ConfigError(f"sources.{part.name}: expected an agent that learns, got none")
         num_workers = 1 if self._run.is_local else part.actor.num_workers
-        own = OwnSource(self._run, self._roster, part, self._learners)
+        own = OwnSource(self._launch, part)
         self.own_sources[part.name] = own
         quotas = self._shares.quotas(names)
         play = own.play(self._recording, quotas, num_workers)
@@ -109,7 +93,7 @@ class SourceMaker:
             is_own = getattr(part.config, "is_simulator", False)
             play = algorithm.gamecore_play(learner.spaces if is_own else None, seed)
         source, _, lines = algorithm.source(
-            self._run, learner, play, self._goal, seed, name=part.name, steps=steps
+            self._run, learner, play, self._launch.goal, seed, name=part.name, steps=steps
         )
         self.lines += [f"{part.name}: {line}" for line in lines]
         return PlayingSource(name=part.name, source=source, steps=steps, learner=found.name)
@@ -130,7 +114,7 @@ class SourceMaker:
     def _games(self, part: SourcePart) -> PlayingSource:
         """Return environments of several agents, stepped by the workers."""
         config: Any = part.config
-        casting = casting_of(self._run, self._roster, part, self._learners)
+        casting = casting_of(self._launch, part)
         self.castings[part.name] = casting
         if config.is_simulator:
             return self._simulators(part, casting)

@@ -5,20 +5,27 @@ sources ──segments──► buffer of each learner ──► its trainer ─
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from bray.composition.casting import Casting
+from bray.composition.launch import Launch
 from bray.composition.learners import algorithm_of, make_learner
 from bray.composition.main_evaluation import MainEvaluation
 from bray.composition.roster import Roster
 from bray.composition.source_maker import SourceMaker
-from bray.composition.turns import ReplaysDue, SeveralSources, SeveralTurns, SeveralWatch
+from bray.composition.turns import (
+    PlayingSource,
+    ReplaysDue,
+    SeveralSources,
+    SeveralTurns,
+    SeveralWatch,
+)
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.templates.composition import Composition
-from bray.training.learner import Learner
 from bray.training.loop import Loop
-from bray.training.sampled_policy import SampledPolicy
 from bray_actor import Played
 
 
@@ -41,68 +48,54 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
         name: make_learner(run, roster, name, one).with_trainer()
         for name, one in algorithms.items()
     }
-    return _Composed(run, roster, algorithms, learners, goal).train()
+    launch = Launch(run=run, roster=roster, algorithms=algorithms, learners=learners, goal=goal)
+    return _train(launch, composition)
 
 
-class _Composed:
-    """The parts of one launch, and how they play together."""
+def _train(launch: Launch, composition: Composition) -> Outcome:
+    """Play and train until the goal is reached."""
+    made, name, learners = SourceMaker(launch), composition.main.name, launch.learners
+    sources = [made.make(one) for one in composition.sources.values()]
+    after = partial(_tell_opponents, sources, made.castings)
+    advance: SeveralTurns | SeveralWatch
+    if launch.run.is_local:
+        due = {each: ReplaysDue(one, _frames(launch, each)) for each, one in learners.items()}
+        advance = SeveralTurns(learners, due, sources, name, after)
+    else:
+        advance = SeveralWatch(learners, sources, name, after)
+    return Loop(
+        launch.run,
+        "\n".join([composition.title, *made.lines]),
+        model=learners[name].model,
+        trainer=learners[name].trainer,
+        source=SeveralSources(sources, name),
+        turn=learners[name].turn,
+        advance=advance,
+        goal=launch.goal,
+        evaluate=MainEvaluation(launch, made),
+        evaluate_every=_evaluate_every(launch.goal),
+        unit="agent steps",
+    ).until_goal()
 
-    def __init__(
-        self,
-        run: Run,
-        roster: Roster,
-        algorithms: Mapping[str, SampledPolicy[Any]],
-        learners: Mapping[str, Learner],
-        goal: Goal,
-    ) -> None:
-        self._run = run
-        self._composition = roster.composition
-        self._algorithms = algorithms
-        self._learners = learners
-        self._goal = goal
-        self._made = SourceMaker(run, roster, algorithms, learners, goal)
-        self._sources = [self._made.make(one) for one in self._composition.sources.values()]
-        self._evaluate = MainEvaluation(roster, learners, self._made, goal)
 
-    def train(self) -> Outcome:
-        """Play and train until the goal is reached."""
-        learners, name = self._learners, self._composition.main.name
-        main = learners[name]
-        advance: SeveralTurns | SeveralWatch
-        if self._run.is_local:
-            due = {each: ReplaysDue(one, self._frames(each)) for each, one in learners.items()}
-            advance = SeveralTurns(learners, due, self._sources, name, self._after)
-        else:
-            advance = SeveralWatch(learners, self._sources, name, self._after)
-        return Loop(
-            self._run,
-            "\n".join([self._composition.title, *self._made.lines]),
-            model=main.model,
-            trainer=main.trainer,
-            source=SeveralSources(self._sources, name),
-            turn=main.turn,
-            advance=advance,
-            goal=self._goal,
-            evaluate=self._evaluate,
-            evaluate_every=self._evaluate_every,
-            unit="agent steps",
-        ).until_goal()
+def _frames(launch: Launch, name: str) -> int:
+    """Return the recorded steps for which a learner alone would have its replays."""
+    source = launch.algorithms[name].parts.source
+    envs = int(source.num_envs) * max(1, int(source.num_processes))
+    return max(1, launch.learners[name].turn.steps * envs)
 
-    def _frames(self, name: str) -> int:
-        """Return the recorded steps for which a learner alone would have its replays."""
-        source = self._algorithms[name].parts.source
-        envs = int(source.num_envs) * max(1, int(source.num_processes))
-        return max(1, self._learners[name].turn.steps * envs)
 
-    @property
-    def _evaluate_every(self) -> int | None:
-        """Frames between two evaluations, where no training return calls for them."""
-        return max(1, self._goal.budget // 20) if self._goal.win_rate is not None else None
+def _evaluate_every(goal: Goal) -> int | None:
+    """Return the frames between two evaluations, where no training return calls for them."""
+    return max(1, goal.budget // 20) if goal.win_rate is not None else None
 
-    def _after(self, played: Played) -> None:
-        """Tell those who choose opponents what was played."""
-        for name, casting in self._made.castings.items():
-            news = casting.after(played)
-            if news is not None:
-                source: Any = next(one.source for one in self._sources if one.name == name)
-                source.tell(news)
+
+def _tell_opponents(
+    sources: Sequence[PlayingSource], castings: Mapping[str, Casting], played: Played
+) -> None:
+    """Tell those who choose opponents what was played."""
+    for name, casting in castings.items():
+        news = casting.after(played)
+        if news is not None:
+            source: Any = next(one.source for one in sources if one.name == name)
+            source.tell(news)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bray.composition.roster import Roster
-from bray.training.learner import Learner
+from bray.composition.launch import Launch
 from bray.training.sampled_policy import SampledPolicy
 
 _TURN_STEPS = 64
@@ -17,15 +16,12 @@ class TurnShares:
     """Shares the turns of a run out to its sources.
 
     Args:
-        roster: who plays what.
-        learners: learners by name.
-        is_local: whether one process does all.
+        launch: what is trained.
     """
 
-    def __init__(self, roster: Roster, learners: Mapping[str, Learner], *, is_local: bool) -> None:
-        self._roster = roster
-        self._learners = learners
-        self._is_local = is_local
+    def __init__(self, launch: Launch) -> None:
+        self._roster, self._learners = launch.roster, launch.learners
+        self._is_local = launch.run.is_local
 
     def quotas(self, names: Sequence[str]) -> dict[str, int]:
         """Return the steps of one version that are recorded, of learners that have a bound.
