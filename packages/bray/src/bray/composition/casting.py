@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.evaluation import EvaluationGames, returns_of
-from bray.composition.launch import Launch
 from bray.composition.loaded import player_of
 from bray.composition.roster import Roster
 from bray.games.evaluate_match import evaluate_match
@@ -56,7 +56,7 @@ class Casting(Protocol):
         ...
 
 
-def casting_of(launch: Launch, source: SourcePart) -> Casting:
+def casting_of(launch: ComposedLaunch, source: SourcePart) -> Casting:
     """Return who plays the games of a source.
 
     Args:
@@ -106,7 +106,7 @@ class FixedCasting:
         source: the source.
     """
 
-    def __init__(self, launch: Launch, source: SourcePart) -> None:
+    def __init__(self, launch: ComposedLaunch, source: SourcePart) -> None:
         self._exports = launch.run.close_with(ExportedOpponents())
         self._roster = launch.roster
         self._source = source
@@ -135,7 +135,7 @@ class MatchCasting:
         source: the source, whose settings name the rule.
     """
 
-    def __init__(self, launch: Launch, source: SourcePart) -> None:
+    def __init__(self, launch: ComposedLaunch, source: SourcePart) -> None:
         config: MatchesSourceConfig = source.config
         roster = launch.roster
         self._exports = launch.run.close_with(ExportedOpponents())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.evaluation import EvaluationGames, snapshot_seats
-from bray.composition.launch import Launch
 from bray.composition.roster import spec_of
 from bray.composition.source_maker import SourceMaker
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
@@ -23,7 +23,7 @@ class MainEvaluation:
         made: what plays, once all is made.
     """
 
-    def __init__(self, launch: Launch, made: SourceMaker) -> None:
+    def __init__(self, launch: ComposedLaunch, made: SourceMaker) -> None:
         self._roster, self._learners, self._goal = launch.roster, launch.learners, launch.goal
         self._made = made
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from bray.composition.casting import learner_seats, seats_by_agent
+from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.evaluation import snapshot_seats
-from bray.composition.launch import Launch
 from bray.games.exported_opponents import ExportedOpponents
 from bray.goal import Goal
 from bray.sources.source_kind import SourceKind, SourceKindPlay, find_source_kind
@@ -27,7 +27,7 @@ class OwnSource:
         part: the source.
     """
 
-    def __init__(self, launch: Launch, part: SourcePart) -> None:
+    def __init__(self, launch: ComposedLaunch, part: SourcePart) -> None:
         self._exports = launch.run.close_with(ExportedOpponents())
         self._roster, self._learners = launch.roster, launch.learners
         self._part = part

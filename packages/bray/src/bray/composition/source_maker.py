@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from bray.composition.casting import Casting, casting_of
-from bray.composition.launch import Launch
+from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.own_source import OwnSource
 from bray.composition.roster import names_agents, spec_of
 from bray.composition.turn_shares import TurnShares
@@ -30,7 +30,7 @@ class SourceMaker:
         launch: what is trained.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: ComposedLaunch) -> None:
         self._launch = launch
         self._run, self._roster = launch.run, launch.roster
         self._algorithms, self._learners = launch.algorithms, launch.learners

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from bray.composition.casting import Casting
-from bray.composition.launch import Launch
+from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.learners import algorithm_of, make_learner
 from bray.composition.main_evaluation import MainEvaluation
 from bray.composition.roster import Roster
@@ -48,11 +48,13 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
         name: make_learner(run, roster, name, one).with_trainer()
         for name, one in algorithms.items()
     }
-    launch = Launch(run=run, roster=roster, algorithms=algorithms, learners=learners, goal=goal)
+    launch = ComposedLaunch(
+        run=run, roster=roster, algorithms=algorithms, learners=learners, goal=goal
+    )
     return _train(launch, composition)
 
 
-def _train(launch: Launch, composition: Composition) -> Outcome:
+def _train(launch: ComposedLaunch, composition: Composition) -> Outcome:
     """Play and train until the goal is reached."""
     made, name, learners = SourceMaker(launch), composition.main.name, launch.learners
     sources = [made.make(one) for one in composition.sources.values()]
@@ -78,7 +80,7 @@ def _train(launch: Launch, composition: Composition) -> Outcome:
     ).until_goal()
 
 
-def _frames(launch: Launch, name: str) -> int:
+def _frames(launch: ComposedLaunch, name: str) -> int:
     """Return the recorded steps for which a learner alone would have its replays."""
     source = launch.algorithms[name].parts.source
     envs = int(source.num_envs) * max(1, int(source.num_processes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bray.composition.launch import Launch
+from bray.composition.composed_launch import ComposedLaunch
 from bray.training.sampled_policy import SampledPolicy
 
 _TURN_STEPS = 64
@@ -19,7 +19,7 @@ class TurnShares:
         launch: what is trained.
     """
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: ComposedLaunch) -> None:
         self._roster, self._learners = launch.roster, launch.learners
         self._is_local = launch.run.is_local
 

@@ -14,7 +14,7 @@ from bray.training.sampled_policy import SampledPolicy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Launch:
+class ComposedLaunch:
     """A composition whose learners are made, and that is about to play."""
 
     run: Run
