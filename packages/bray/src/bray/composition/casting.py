@@ -19,7 +19,7 @@ from bray.games.named_opponents import named_opponent
 from bray.games.sides import sides_of
 from bray.goal import Goal
 from bray.sources.multi_agent_config import MatchesSourceConfig
-from bray.sources.seat_players import CastMaker
+from bray.sources.wire.seat_players import CastMaker
 from bray.templates.composition import SourcePart
 from bray.training.learner import Learner
 from bray_actor import Played

@@ -11,11 +11,11 @@ from bray.composition.own_source import OwnSource
 from bray.composition.roster import names_agents, spec_of
 from bray.composition.turn_shares import TurnShares
 from bray.composition.turns import PlayingSource
-from bray.sources.gamecore_play import GamecorePlay
 from bray.sources.games import GamesPlay
-from bray.sources.seat_plan import SeatPlan
 from bray.sources.several_gamecores import several_gamecores
 from bray.sources.source_kind import SourceKindConfig
+from bray.sources.wire.gamecore_play import GamecorePlay
+from bray.sources.wire.seat_plan import SeatPlan
 from bray.templates.composition import SourcePart
 from bray.training.algorithm import Parts
 from bray.training.learner import Learner

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from bray.sources import demonstrations
-from bray.sources.minari_episodes import MinariEpisodes
-from bray.sources.table_rows import TABLE_SUFFIXES, TableRows, tables
+from bray.sources.data_set_readers.minari_episodes import MinariEpisodes
+from bray.sources.data_set_readers.table_rows import TABLE_SUFFIXES, TableRows, tables
 from bray_actor import read_episode
 from bray_buffer.mixture import Mixture
 from bray_buffer.sources import SourceBuffer, SourceConfig

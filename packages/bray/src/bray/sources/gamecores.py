@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from bray.run import Run
-from bray.sources.gamecore_play import GamecorePlay
-from bray.sources.policy_answers import PUSH_TIMEOUT_S, PolicyAnswers
-from bray.sources.recorded_episodes import episodes_of, most_episodes_of, some_recorded
 from bray.sources.simulator_evaluation import (
     evaluate_by_command,
     evaluate_by_tagged,
     evaluates_by_command,
 )
 from bray.sources.source import Played
-from bray.sources.wire_source import RemoteWireSource, TurnWireSource
+from bray.sources.wire.gamecore_play import GamecorePlay
+from bray.sources.wire.policy_answers import PUSH_TIMEOUT_S, PolicyAnswers
+from bray.sources.wire.recorded_episodes import episodes_of, most_episodes_of, some_recorded
+from bray.sources.wire.wire_source import RemoteWireSource, TurnWireSource
 from bray_actor.policy.step_budget import StepBudget
 from bray_actor.policy.turn_budget import TurnBudget
 from bray_core.protocols import ActorProtocol, BufferProtocol, ModelProtocol

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from bray.run import Run
-from bray.sources.counting_buffer import CountingBuffer
-from bray.sources.gamecore_play import GamecorePlay
-from bray.sources.policy_answers import PUSH_TIMEOUT_S
-from bray.sources.recorded_episodes import episodes_of, most_episodes_of, some_recorded
-from bray.sources.seat_answers import SeatAnswers
-from bray.sources.seat_plan import SeatPlan, check_shares, plans_by_name
-from bray.sources.seat_players import CastMaker, SeatPlayers
 from bray.sources.simulator_evaluation import evaluate_by_tagged
 from bray.sources.source import Played
-from bray.sources.wire_source import RemoteWireSource, TurnWireSource
+from bray.sources.wire.counting_buffer import CountingBuffer
+from bray.sources.wire.gamecore_play import GamecorePlay
+from bray.sources.wire.policy_answers import PUSH_TIMEOUT_S
+from bray.sources.wire.recorded_episodes import episodes_of, most_episodes_of, some_recorded
+from bray.sources.wire.seat_answers import SeatAnswers
+from bray.sources.wire.seat_plan import SeatPlan, check_shares, plans_by_name
+from bray.sources.wire.seat_players import CastMaker, SeatPlayers
+from bray.sources.wire.wire_source import RemoteWireSource, TurnWireSource
 from bray_actor.policy.shared_turn import SharedTurn, TurnSeat
 from bray_actor.policy.shared_versions import SharedVersions, VersionSeat
 from bray_core.protocols import ActorProtocol, ModelProtocol

@@ -21,10 +21,10 @@ from bray.goal import Goal, Outcome
 from bray.policies.networks import example_inputs
 from bray.run import Run
 from bray.sources.environments import read_spaces
-from bray.sources.gamecore_play import GamecorePlay
 from bray.sources.gamecores import gamecores
 from bray.sources.simulator_spaces import simulator_spaces
 from bray.sources.source import ExperienceSource
+from bray.sources.wire.gamecore_play import GamecorePlay
 from bray.training.algorithm import Algorithm
 from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bray.sources.seat_plan import SeatPlan
+from bray.sources.wire.seat_plan import SeatPlan
 from bray_actor import PolicyActor
 from bray_actor.multi_agent.seat import GameResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bray.run import Run
-from bray.sources.gamecore_play import GamecorePlay
+from bray.sources.wire.gamecore_play import GamecorePlay
 from bray_actor import Recorder
 from bray_actor.policy.session_router import MakeActor
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from bray.run import Run
-from bray.sources.gamecore_play import GamecorePlay
-from bray.sources.gamecore_processes import fleet_of
-from bray.sources.recorded_episodes import episodes_of, most_episodes_of, some_recorded
 from bray.sources.simulator_evaluation import evaluation_in_words
 from bray.sources.simulator_ports import SimulatorPorts, how_to_connect
 from bray.sources.source import Played
+from bray.sources.wire.gamecore_play import GamecorePlay
+from bray.sources.wire.gamecore_processes import fleet_of
+from bray.sources.wire.recorded_episodes import episodes_of, most_episodes_of, some_recorded
 from bray_actor.policy.session_router import MakeActor
 from bray_actor.policy.shared_turn import SharedTurn
 from bray_actor.policy.turn_budget import TurnBudget

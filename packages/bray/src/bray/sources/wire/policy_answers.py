@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bray.sources.counting_buffer import CountingBuffer
 from bray.sources.evaluation_desk import EvaluationDesk
-from bray.sources.gamecore_play import GamecorePlay
+from bray.sources.wire.counting_buffer import CountingBuffer
+from bray.sources.wire.gamecore_play import GamecorePlay
 from bray_actor import PolicyActor
 from bray_actor.episodes import EpisodeLog
 from bray_actor.policy.lane_barrier import LaneBarrier

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bray.sources.counting_buffer import CountingBuffer
 from bray.sources.evaluation_desk import EvaluationDesk
-from bray.sources.gamecore_play import GamecorePlay
-from bray.sources.seat_answers import SeatAnswers
-from bray.sources.seat_plan import SeatPlan
 from bray.sources.source import Played
+from bray.sources.wire.counting_buffer import CountingBuffer
+from bray.sources.wire.gamecore_play import GamecorePlay
+from bray.sources.wire.seat_answers import SeatAnswers
+from bray.sources.wire.seat_plan import SeatPlan
 from bray_actor import PolicyActor
 from bray_actor.multi_agent.match_table import MatchTable
 from bray_actor.multi_agent.seat import Cast, FixedCast, GameResult, Seat

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bray.run import Run
-from bray.sources.gamecore_play import GamecorePlay
 from bray.sources.simulator_evaluation import LOGS
 from bray.sources.simulator_ports import http_port_of
+from bray.sources.wire.gamecore_play import GamecorePlay
 from bray_actor.gamecores.process_fleet import ProcessFleet
 
 
