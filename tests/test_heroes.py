@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import bray
-from bray.composition.whole_run import completed_goal
 from bray.composition.train import train_composition
+from bray.composition.whole_run import completed_goal
 from bray.goal import Outcome
 from bray.templates.loading import load
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bray_actor import PolicyActor, PolicyConfig
-from bray_actor.gamecores import multi_agent_gamecore
+from bray_actor.gamecores import gamecore_process, multi_agent_gamecore
 from bray_actor.gamecores.multi_agent_fleet import MultiAgentFleet
 from bray_actor.gamecores.multi_agent_gamecore import play_matches
 from bray_actor.multi_agent.environment import AgentTick
@@ -196,7 +196,7 @@ class TestProcess:
     def test_what_cannot_be_played_is_said_in_one_line(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(multi_agent_gamecore, "die_with_parent", lambda parent: None)
+        monkeypatch.setattr(gamecore_process, "die_with_parent", lambda parent: None)
         monkeypatch.setattr("signal.signal", lambda number, handler: None)
         address = ["--address", "tcp://127.0.0.1:1"]
         assert multi_agent_gamecore.main(["--env", "tictacto_v3", *address]) == 2

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 import bray
-from bray.composition.train import export_all, train_composition
+from bray.composition.exports import export_all
+from bray.composition.train import train_composition
 from bray.composition.whole_run import completed_goal
 from bray.goal import Outcome
 from bray.templates.loading import load

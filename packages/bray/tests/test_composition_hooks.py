@@ -9,7 +9,7 @@ import pytest
 from hooked_game import Notes
 
 import bray
-from bray.composition import train as composition_train
+from bray.composition import main_evaluation
 from bray.composition.train import train_composition
 from bray.composition.turns import episode_of
 from bray.composition.whole_run import completed_goal
@@ -97,7 +97,7 @@ def test_games_are_episodes_of_the_main_learner_and_schedules_count_its_frames(
 def test_environments_of_one_agent_follow_a_curriculum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(composition_train, "evaluate_latest", lambda *_, **__: [8.0] * 4)
+    monkeypatch.setattr(main_evaluation, "evaluate_latest", lambda *_, **__: [8.0] * 4)
     train(tmp_path, ALONE)
     seen = [episode.metrics["difficulty"] for episode in told("episode")]
     assert sorted(set(seen)) == [0.0, 0.5, 1.0]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import bray
-from bray.composition.train import export_all, train_composition
+from bray.composition.exports import export_all
+from bray.composition.train import train_composition
 from bray.templates.loading import load
 from bray_core.errors import ConfigError
 

@@ -22,7 +22,8 @@ from bray.policies.networks import example_inputs, make_policy
 from bray.sources import demonstrations
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import read_spaces
-from bray.sources.gamecores import GamecorePlay, gamecores, steps_per_turn
+from bray.sources.gamecores import gamecores
+from bray.sources.wire.gamecore_play import GamecorePlay, steps_per_turn
 from bray.training import evaluation
 from bray.training.algorithm import load_algorithm
 from bray.training.on_policy import segment_layout

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bray
-from bray.composition import train
+from bray.composition import source_maker, train
 from bray.templates.loading import load
 
 LEAGUE = """
@@ -47,8 +47,10 @@ goal: {agent: main, max_frames: 6000, evaluation_episodes: 10}
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_killed_worker_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    make = train.several_gamecores
-    monkeypatch.setattr(train, "several_gamecores", lambda *a: made.append(make(*a)) or made[-1])
+    make = source_maker.several_gamecores
+    monkeypatch.setattr(
+        source_maker, "several_gamecores", lambda *a: made.append(make(*a)) or made[-1]
+    )
     path = tmp_path / "league.yaml"
     path.write_text(LEAGUE)
     composition = load(str(path)).composition

@@ -17,8 +17,9 @@ import bray
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
-from bray.sources.gamecores import GamecorePlay
-from bray.sources.several_gamecores import SeatPlan, WorkerSeats, several_gamecores
+from bray.sources.several_gamecores import WorkerSeats, several_gamecores
+from bray.sources.wire.gamecore_play import GamecorePlay
+from bray.sources.wire.seat_plan import SeatPlan
 from bray.training.on_policy import segment_layout
 from bray_actor import PolicyConfig
 from bray_actor.gamecores.multi_agent_gamecore import play_matches

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy.typing as npt
 import ray.exceptions
 import ray.util
 
@@ -297,6 +298,17 @@ class RemoteTrainer:
         if is_started or not self._progress:  # else it has not resumed yet
             self._progress = progress
         return self._progress
+
+    def begin_anew(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Let every rank go on from other weights with its next replay; see `Trainer.begin_anew`.
+
+        Args:
+            weights: Arrays by the names of the module's parameters and buffers.
+
+        Raises:
+            ConfigError: the names are not the module's.
+        """
+        self.call("begin_anew", weights)
 
     def call(self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any) -> Any:
         """Call a method of the user's own trainer on every rank; return what rank 0 answers."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bray_actor.environments.spec import EnvironmentSpec
-from bray_actor.gamecores.process_fleet import ProcessFleet
-from bray_core.errors import ConfigError
+from bray_actor.gamecores.lane_fleet import LaneFleet
 
 
 def lanes_at(
@@ -32,11 +29,8 @@ def lanes_at(
     ]
 
 
-class GamecoreFleet(ProcessFleet):
-    """Processes that each play `envs_per_process` environments of one kind.
-
-    Process i plays the lanes from i × envs_per_process on, at address i modulo their number.
-    On Linux the processes end with the thread that called `start` or `check`, however it ends.
+class GamecoreFleet(LaneFleet):
+    """A `LaneFleet` whose processes each play `envs_per_process` environments of one kind.
 
     Args:
         environment: A Gymnasium id, or how it is made.
@@ -46,6 +40,10 @@ class GamecoreFleet(ProcessFleet):
         seed: Seed of the environments.
         log: File that takes what the processes write to standard error.
     """
+
+    _module = "bray_actor.gamecores.gamecore"
+    _lanes_name = "envs_per_process"
+    _lanes_option = "--num-envs"
 
     def __init__(
         self,
@@ -57,21 +55,11 @@ class GamecoreFleet(ProcessFleet):
         seed: int = 0,
         log: Path | None = None,
     ) -> None:
-        if envs_per_process < 1:
-            raise ConfigError(f"envs_per_process: expected 1 or more, got {envs_per_process}")
-        self._make = EnvironmentSpec.of(environment).to_json()
-        self._envs_per_process = envs_per_process
-        self._seed = seed
         super().__init__(
-            self._words,
+            EnvironmentSpec.of(environment).to_json(),
             addresses,
             num_processes=num_processes,
-            log=None if log is None else lambda _: log,
+            lanes=envs_per_process,
+            seed=seed,
+            log=log,
         )
-
-    def _words(self, index: int, address: str) -> list[str]:
-        command = [sys.executable, "-m", "bray_actor.gamecores.gamecore"]
-        command += ["--make", self._make, "--address", address]
-        command += ["--num-envs", str(self._envs_per_process), "--seed", str(self._seed)]
-        command += ["--lane-offset", str(index * self._envs_per_process)]
-        return [*command, "--parent", str(os.getpid())]

@@ -10,9 +10,7 @@ connection, and their ticks are sent together.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,17 +25,14 @@ from bray_actor.gamecores.environments import (
     VectorEnvironments,
     make_vector,
 )
-from bray_actor.gamecores.gamecore_process import die_with_parent, exit_quietly, play_on
+from bray_actor.gamecores.gamecore_process import add_process_arguments, run_process
+from bray_actor.gamecores.lanes import TICK_TIMEOUT_S, check_numbers, lane_seed, lane_share
 from bray_actor.spaces import resolve
 from bray_core import codec
-from bray_core.errors import BrayError, ConfigError
-from bray_core.metrics import uplink
 from bray_core.nested import Nested
 from bray_server import Client, Request
 from bray_server.sessions.services import Service
 
-_TIMEOUT_S = 900.0
-"""Longer than an actor lets a tick wait for a new version or an evaluation."""
 _ATARI_SEEDS = 2**30
 """Number of seeds of a run: ALE takes 31 bits, which is this and some games more."""
 _EMPTY = codec.encode({})
@@ -84,12 +79,8 @@ def play(
             action space, or a number out of range.
         ServiceError: the server answered with an error, or is gone.
     """
-    for name, number in (("num_envs", num_envs), ("episodes", episodes)):
-        if number is not None and number < 1:
-            raise ConfigError(f"{name}: expected 1 or more, got {number}")
-    if seed < 0:
-        raise ConfigError(f"seed: expected 0 or more, got {seed}")
-    first_seed = seed * 1_000_003 + lane_offset
+    check_numbers(seed, num_envs=num_envs, episodes=episodes)
+    first_seed = lane_seed(seed, lane_offset)
     environments: Environments
     if isinstance(environment, str | EnvironmentSpec):
         spec = EnvironmentSpec.of(environment)
@@ -109,20 +100,15 @@ def play(
         num_envs = environment.num_envs
         environments = VectorEnvironments(environment, first_seed)
     lanes = [
-        _Lane(lane_offset + index, _share(episodes, num_envs, index)) for index in range(num_envs)
+        _Lane(lane_offset + index, lane_share(episodes, num_envs, index))
+        for index in range(num_envs)
     ]
     try:
-        with connect(actors, token=token, timeout_s=_TIMEOUT_S, delta=delta) as client:
+        with connect(actors, token=token, timeout_s=TICK_TIMEOUT_S, delta=delta) as client:
             _play(client, environments, lanes, on_episode)
     finally:
         environments.close()
     return [episode_return for lane in lanes for episode_return in lane.returns]
-
-
-def _share(episodes: int | None, num_envs: int, index: int) -> int | None:
-    if episodes is None:
-        return None
-    return episodes // num_envs + (index < episodes % num_envs)
 
 
 def _play(
@@ -223,32 +209,16 @@ def _parser() -> argparse.ArgumentParser:
     made = parser.add_mutually_exclusive_group(required=True)
     made.add_argument("--env", help="a Gymnasium id, or a class of yours: module:Class")
     made.add_argument("--make", help="how it is made, as JSON: EnvironmentSpec.to_json()")
-    parser.add_argument("--address", required=True)
     parser.add_argument("--episodes", type=int, help="default: until the server is gone")
     parser.add_argument("--num-envs", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lane-offset", type=int, default=0)
     parser.add_argument("--vector", action="store_true", help="one vector environment")
-    parser.add_argument("--delta", action="store_true", help="delta encoding, over tcp")
-    parser.add_argument("--json", action="store_true", help="print {'returns': […]} at the end")
-    parser.add_argument("--parent", type=int, help="id of the process that must not be outlived")
+    add_process_arguments(parser)
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Play as a process of its own: quiet when it is ended, one line on errors."""
-    options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, exit_quietly)
-    die_with_parent(options.parent)
-    uplink.join("gamecore", options.lane_offset // max(1, options.num_envs))
-    try:
-        environment = options.env or EnvironmentSpec.from_json(options.make)
-    except ConfigError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    game = partial(
-        play,
-        environment,
+def _play_as_told(options: argparse.Namespace) -> list[float]:
+    return play(
+        options.env or EnvironmentSpec.from_json(options.make),
         options.address,
         episodes=options.episodes,
         num_envs=options.num_envs,
@@ -258,19 +228,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         delta=options.delta,
         vector=options.vector,
     )
-    try:
-        if options.episodes is None:
-            play_on(game)
-            return 0
-        returns = game()
-    except BrayError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return 0
-    if options.json:
-        sys.stdout.write(json.dumps({"returns": returns}) + "\n")
-    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play as a process of its own: quiet when it is ended, one line on errors."""
+    options = _parser().parse_args(arguments)
+    game, is_endless = partial(_play_as_told, options), options.episodes is None
+    return run_process(game, options, lanes=options.num_envs, is_endless=is_endless)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -10,7 +12,8 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from bray_core.errors import ServiceError
+from bray_core.errors import BrayError, ServiceError
+from bray_core.metrics import uplink
 
 _GONE = ("connection_lost", "unreachable", "draining")
 _RETRY_AFTER_S = (0.1, 0.2, 0.4, 0.8, 1.6)
@@ -56,3 +59,49 @@ def play_on(game: Callable[[], object]) -> None:
             if not pauses:
                 return
             time.sleep(pauses.pop(0))
+
+
+def add_process_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that every gamecore process takes.
+
+    Args:
+        parser: Parser of the process, which adds what it plays and how often.
+    """
+    parser.add_argument("--address", required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--lane-offset", type=int, default=0)
+    parser.add_argument("--delta", action="store_true", help="delta encoding, over tcp")
+    parser.add_argument("--json", action="store_true", help="print {'returns': […]} at the end")
+    parser.add_argument("--parent", type=int, help="id of the process that must not be outlived")
+
+
+def run_process(
+    game: Callable[[], object], options: argparse.Namespace, *, lanes: int, is_endless: bool
+) -> int:
+    """Play as a process of its own: quiet when it is ended, one line on errors.
+
+    Args:
+        game: Function that plays, and returns the returns.
+        options: Values of the arguments that `add_process_arguments` adds.
+        lanes: Number of lanes that the process plays.
+        is_endless: Whether `game` plays until the server is gone.
+
+    Returns:
+        The code with which the process shall end.
+    """
+    signal.signal(signal.SIGTERM, exit_quietly)
+    die_with_parent(options.parent)
+    uplink.join("gamecore", options.lane_offset // max(1, lanes))
+    try:
+        if is_endless:
+            play_on(game)
+            return 0
+        returns = game()
+    except BrayError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 0
+    if options.json:
+        sys.stdout.write(json.dumps({"returns": returns}) + "\n")
+    return 0

@@ -11,9 +11,7 @@ share one connection, and the ticks of a round are sent together.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,18 +20,15 @@ from typing import Any
 import numpy as np
 
 from bray_actor.gamecores.actor_client import connect, exchange_bodies
-from bray_actor.gamecores.gamecore_process import die_with_parent, exit_quietly, play_on
+from bray_actor.gamecores.gamecore_process import add_process_arguments, run_process
+from bray_actor.gamecores.lanes import TICK_TIMEOUT_S, check_numbers, lane_seed, lane_share
 from bray_actor.multi_agent.environment import AgentTick, MultiAgentEnvironment
 from bray_core import codec
 from bray_core.action_vector import ActionVector
-from bray_core.errors import BrayError, ConfigError
-from bray_core.metrics import uplink
 from bray_core.nested import Nested
 from bray_server import Client, Request
 from bray_server.sessions.services import Service
 
-_TIMEOUT_S = 900.0
-"""Longer than an actor lets a tick wait for a new version or an evaluation."""
 _MOST_SIDES = 64
 """Sides of a match; the agents of a larger game are sessions without one."""
 
@@ -70,28 +65,20 @@ def play_matches(
         ConfigError: a number is out of range.
         ServiceError: the server answered with an error, or is gone.
     """
-    for name, number in (("lanes", lanes), ("games", games)):
-        if number is not None and number < 1:
-            raise ConfigError(f"{name}: expected 1 or more, got {number}")
-    if seed < 0:
-        raise ConfigError(f"seed: expected 0 or more, got {seed}")
+    check_numbers(seed, lanes=lanes, games=games)
     played = [
-        _GameLane(make(), lane_offset + index, _share(games, lanes, index))
+        _GameLane(make(), lane_offset + index, lane_share(games, lanes, index))
         for index in range(lanes)
     ]
     try:
-        with connect(actors, token=token, timeout_s=_TIMEOUT_S, delta=delta) as client:
+        with connect(actors, token=token, timeout_s=TICK_TIMEOUT_S, delta=delta) as client:
             for lane in played:
-                lane.begin(seed * 1_000_003 + lane.number)
+                lane.begin(lane_seed(seed, lane.number))
             _play(client, played)
     finally:
         for lane in played:
             lane.environment.close()
     return [returns for lane in played for returns in lane.returns]
-
-
-def _share(games: int | None, lanes: int, index: int) -> int | None:
-    return None if games is None else games // lanes + (index < games % lanes)
 
 
 def _play(client: Client, lanes: Sequence[_GameLane]) -> None:
@@ -248,50 +235,33 @@ def _parser() -> argparse.ArgumentParser:
     made = parser.add_mutually_exclusive_group(required=True)
     made.add_argument("--env", help="a name of PettingZoo, open_spiel:GAME, or module:function")
     made.add_argument("--make", help="how it is made, as JSON: MultiAgentSpec.to_json()")
-    parser.add_argument("--address", required=True)
     parser.add_argument("--games", type=int, help="default: until the server is gone")
     parser.add_argument("--lanes", type=int, default=1, help="games side by side")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lane-offset", type=int, default=0)
-    parser.add_argument("--delta", action="store_true", help="delta encoding, over tcp")
-    parser.add_argument("--json", action="store_true", help="print {'returns': […]} at the end")
-    parser.add_argument("--parent", type=int, help="id of the process that must not be outlived")
+    add_process_arguments(parser)
     return parser
+
+
+def _play_as_told(options: argparse.Namespace) -> list[dict[str, float]]:
+    from bray_actor.multi_agent.making import MultiAgentSpec
+
+    spec = MultiAgentSpec.of(options.env) if options.env else None
+    return play_matches(
+        (spec or MultiAgentSpec.from_json(options.make)).make,
+        options.address,
+        games=options.games,
+        lanes=options.lanes,
+        seed=options.seed,
+        lane_offset=options.lane_offset,
+        token=os.environ.get("BRAY_TOKEN"),
+        delta=options.delta,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play as a process of its own: quiet when it is ended, one line on errors."""
-    from bray_actor.multi_agent.making import MultiAgentSpec
-
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, exit_quietly)
-    die_with_parent(options.parent)
-    uplink.join("gamecore", options.lane_offset // max(1, options.lanes))
-    try:
-        spec = MultiAgentSpec.of(options.env) if options.env else None
-        game = partial(
-            play_matches,
-            (spec or MultiAgentSpec.from_json(options.make)).make,
-            options.address,
-            games=options.games,
-            lanes=options.lanes,
-            seed=options.seed,
-            lane_offset=options.lane_offset,
-            token=os.environ.get("BRAY_TOKEN"),
-            delta=options.delta,
-        )
-        if options.games is None:
-            play_on(game)
-            return 0
-        returns = game()
-    except BrayError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        return 0
-    if options.json:
-        sys.stdout.write(json.dumps({"returns": returns}) + "\n")
-    return 0
+    game, is_endless = partial(_play_as_told, options), options.games is None
+    return run_process(game, options, lanes=options.lanes, is_endless=is_endless)
 
 
 if __name__ == "__main__":

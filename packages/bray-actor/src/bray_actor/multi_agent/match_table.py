@@ -6,11 +6,10 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from typing import Any
 
+from bray_actor.multi_agent.match import Match, is_pattern, refused
 from bray_actor.multi_agent.seat import Cast, GameResult, Seat
 from bray_actor.policy.policy_actor import PolicyActor
 from bray_actor.policy.session_start import SessionStart
@@ -68,7 +67,7 @@ class MatchTable:
         self._side_timeout_s = side_timeout_s
         self._clock = clock
         self._lock = threading.RLock()
-        self._matches: dict[str, _Match] = {}
+        self._matches: dict[str, Match] = {}
         self._results: list[GameResult] = []
 
     def join(self, session: str, start: SessionStart) -> MatchSession:
@@ -83,7 +82,7 @@ class MatchTable:
                 that, or its match has other sides. `too_many_sessions`: too many matches are open.
         """
         if start.match is None:
-            raise _refused("match: expected the name of a match, got none")
+            raise refused("match: expected the name of a match, got none")
         with self._lock:
             self._void_late()
             match = self._matches.get(start.match) or self._open(start)
@@ -95,7 +94,7 @@ class MatchTable:
             match.came[agent] = seat.name
         return MatchSession(self, match, agent, actor)
 
-    def _open(self, start: SessionStart) -> _Match:
+    def _open(self, start: SessionStart) -> Match:
         """Draw who plays a new match."""
         if len(self._matches) >= self._max_matches:
             raise ServiceError(
@@ -104,14 +103,14 @@ class MatchTable:
             )
         assert start.match is not None
         seats = self._cast.draw(random.Random(f"{self._seed}/{start.match}"))
-        if any(map(_is_pattern, seats)):
+        if any(map(is_pattern, seats)):
             if start.sides is None:
-                raise _refused("sides: expected the number of the match's sides, got none")
+                raise refused("sides: expected the number of the match's sides, got none")
         elif start.sides is not None and start.sides > len(seats):
-            raise _refused(f"sides: expected at most {len(seats)} ({_names(seats)})", start.sides)
-        return _Match(start.match, seats, start.sides, self._clock() + self._side_timeout_s)
+            raise refused(f"sides: expected at most {len(seats)} ({', '.join(seats)})", start.sides)
+        return Match(start.match, seats, start.sides, self._clock() + self._side_timeout_s)
 
-    def ended(self, match: _Match, agent: str, actor: PolicyActor) -> None:
+    def ended(self, match: Match, agent: str, actor: PolicyActor) -> None:
         """Take how a side ended; the last one's makes the match's result.
 
         Args:
@@ -136,7 +135,7 @@ class MatchTable:
         self._results.append(result)
         metrics.record("actor/matches", 1, kind="count")
 
-    def lost(self, match: _Match, agent: str) -> None:
+    def lost(self, match: Match, agent: str) -> None:
         """Take that a side was lost: the match is void.
 
         Args:
@@ -148,7 +147,7 @@ class MatchTable:
             self._void(match)
             self._forget(match)
 
-    def _void(self, match: _Match) -> None:
+    def _void(self, match: Match) -> None:
         if not match.is_void:
             match.is_void = True
             metrics.record("actor/matches_voided", 1, kind="count")
@@ -163,7 +162,7 @@ class MatchTable:
             self._void(match)
             self._forget(match)
 
-    def _forget(self, match: _Match) -> None:
+    def _forget(self, match: Match) -> None:
         """Forget a void match that nobody plays any more."""
         if match.is_void and not match.playing and self._matches.get(match.name) is match:
             del self._matches[match.name]
@@ -186,79 +185,6 @@ class MatchTable:
         return len(self._matches)
 
 
-@dataclass(slots=True, eq=False)
-class _Match:
-    """One match, from its first start on."""
-
-    name: str
-    seats: Mapping[str, Seat]
-    sides: int | None
-    until: float
-    is_void: bool = False
-    came: dict[str, str] = field(default_factory=dict)
-    playing: set[str] = field(default_factory=set)
-    returns: dict[str, float] = field(default_factory=dict)
-    lengths: dict[str, int] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def num_sides(self) -> int:
-        return len(self.seats) if self.sides is None else self.sides
-
-    @property
-    def is_complete(self) -> bool:
-        return len(self.came) >= self.num_sides
-
-    def agent(self, start: SessionStart) -> str:
-        """Return who of the match a session is.
-
-        Raises:
-            ServiceError: `bad_request`: nobody, or somebody who is there already.
-        """
-        if start.sides not in (None, self.num_sides):
-            raise _refused(f"sides: match {self.name} has {self.num_sides}", start.sides)
-        agent = start.agent
-        if agent is None:
-            if start.side is None:
-                raise _refused(f"match {self.name}: expected an agent or a side, got neither")
-            agent = self._agent_of(start.side)
-        self.seat(agent)
-        if agent in self.came:
-            raise _refused(f"match {self.name}: {agent!r} has come already: start another match")
-        if self.is_complete:
-            raise _refused(f"match {self.name}: all {self.num_sides} sides have come", agent)
-        return agent
-
-    def _agent_of(self, side: int) -> str:
-        """Return the agent of a side: that of this place in the cast."""
-        names = list(self.seats)
-        if side >= len(names):
-            raise _refused(f"side: expected 0 to {len(names) - 1}", side)
-        if _is_pattern(names[side]):
-            raise _refused(f"match {self.name}: expected an agent beside the side, got none")
-        return names[side]
-
-    def seat(self, agent: str) -> Seat:
-        """Return who plays an agent. Raises ServiceError: `bad_request`: nobody."""
-        if agent in self.seats:
-            return self.seats[agent]
-        for pattern, seat in self.seats.items():
-            if _is_pattern(pattern) and fnmatchcase(agent, pattern):
-                return seat
-        raise _refused(f"agent: expected one of {_names(self.seats)}", agent)
-
-    def result(self) -> GameResult:
-        """Return how the match ended, the agents in the order of the cast."""
-        known = [agent for agent in self.seats if agent in self.came]
-        agents = [*known, *(agent for agent in self.came if agent not in known)]
-        return GameResult(
-            {agent: self.came[agent] for agent in agents},
-            {agent: self.returns[agent] for agent in agents},
-            {agent: self.lengths[agent] for agent in agents},
-            {agent: self.scores[agent] for agent in agents if agent in self.scores},
-        )
-
-
 class MatchSession:
     """The actor of one side of a match, whose end its match is told.
 
@@ -269,7 +195,7 @@ class MatchSession:
         actor: What answers it.
     """
 
-    def __init__(self, table: MatchTable, match: _Match, agent: str, actor: PolicyActor) -> None:
+    def __init__(self, table: MatchTable, match: Match, agent: str, actor: PolicyActor) -> None:
         self._table = table
         self._match = match
         self._agent = agent
@@ -299,15 +225,3 @@ class MatchSession:
         """Void the match, and give back what was recorded last."""
         self._table.lost(self._match, self._agent)
         await self._actor.abort(reason)
-
-
-def _refused(text: str, *got: object) -> ServiceError:
-    return ServiceError("bad_request", text + "".join(f", got {g!r:.100}" for g in got))
-
-
-def _is_pattern(name: str) -> bool:
-    return any(sign in name for sign in "*?[")
-
-
-def _names(seats: Mapping[str, Seat]) -> str:
-    return ", ".join(seats)

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from bray_actor.multi_agent.agent_view import AgentView, agents_of, tells_masks
 from bray_actor.multi_agent.environment import AgentTick
+from bray_actor.multi_agent.pettingzoo_game import PettingZooGame
 from bray_core.nested import Nested
-from bray_core.spaces import Spaces
 
 
-class ParallelGame:
+class ParallelGame(PettingZooGame):
     """A `pettingzoo.ParallelEnv` as a `MultiAgentEnvironment`; agents may come and go.
 
     Args:
         environment: Environment of PettingZoo's parallel API.
     """
 
-    def __init__(self, environment: Any) -> None:
-        self._env = environment
-        self._agents = agents_of(environment)
-        _, infos = environment.reset(seed=0)
-        self._tells_mask = tells_masks(infos)
-        self._views: dict[str, AgentView] = {}
-
-    @property
-    def agents(self) -> Sequence[str]:
-        """Names of all agents that may ever take part."""
-        return self._agents
-
-    def spaces(self, agent: str) -> Spaces:
-        """Return what an agent sees and may do."""
-        return self._view(agent).spaces
-
-    def _view(self, agent: str) -> AgentView:
-        if agent not in self._views:
-            self._views[agent] = AgentView(self._env, agent, tells_mask=self._tells_mask)
-        return self._views[agent]
+    def _first_infos(self) -> Mapping[str, Any]:
+        infos: Mapping[str, Any] = self._env.reset(seed=0)[1]
+        return infos
 
     def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
         """Begin a game; all who are there act."""
@@ -73,7 +55,3 @@ class ParallelGame:
         info = infos.get(agent, {})
         observation = self._view(agent).observation(observations.get(agent), info)
         return AgentTick(observation, reward, *ends, info)
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._env.close()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from bray_actor.multi_agent.agent_view import AgentView, agents_of, tells_masks
 from bray_actor.multi_agent.environment import AgentTick
+from bray_actor.multi_agent.pettingzoo_game import PettingZooGame
 from bray_core.nested import Nested
-from bray_core.spaces import Spaces
 
 
-class TurnGame:
+class TurnGame(PettingZooGame):
     """A `pettingzoo.AECEnv` (agent environment cycle) as a `MultiAgentEnvironment`.
 
     One agent acts at a time. The reward of its tick is what it got since its last action, and who
@@ -21,26 +20,10 @@ class TurnGame:
         environment: Environment of PettingZoo's turn-based API.
     """
 
-    def __init__(self, environment: Any) -> None:
-        self._env = environment
-        self._agents = agents_of(environment)
-        environment.reset(seed=0)
-        self._tells_mask = tells_masks(environment.infos)
-        self._views: dict[str, AgentView] = {}
-
-    @property
-    def agents(self) -> Sequence[str]:
-        """Names of all agents that may ever take part."""
-        return self._agents
-
-    def spaces(self, agent: str) -> Spaces:
-        """Return what an agent sees and may do."""
-        return self._view(agent).spaces
-
-    def _view(self, agent: str) -> AgentView:
-        if agent not in self._views:
-            self._views[agent] = AgentView(self._env, agent, tells_mask=self._tells_mask)
-        return self._views[agent]
+    def _first_infos(self) -> Mapping[str, Any]:
+        self._env.reset(seed=0)
+        infos: Mapping[str, Any] = self._env.infos
+        return infos
 
     def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
         """Begin a game; one agent acts."""
@@ -66,7 +49,3 @@ class TurnGame:
                 break
             self._env.step(None)
         return ticks
-
-    def close(self) -> None:
-        """Close the environment."""
-        self._env.close()

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bray_core.errors import ConfigError, SpecError
+from bray_actor.policy.turn_segments import TurnSegments
+from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
-from bray_core.nested import Nested
 
 _HOLD_S = 0.02
 """How long a tick that no step is left for waits for the end of the turn: those that were sent
@@ -150,7 +150,7 @@ class SharedTurn:
         return True
 
 
-class SeatTurn:
+class SeatTurn(TurnSegments):
     """What the sessions of one policy take their steps of, and push to: see `SharedTurn`.
 
     Args:
@@ -159,18 +159,11 @@ class SeatTurn:
     """
 
     def __init__(self, turn: SharedTurn, seat: TurnSeat) -> None:
+        super().__init__(seat.layout, turn._changed)
         self._turn = turn
-        self._layout, self._quota = seat
+        self._quota = seat.quota
         self._left = 0
         """Steps of the quota that are not taken yet."""
-        self._open = 0
-        """Steps that were taken, but are in no segment yet."""
-        self._segments: list[Packed] = []
-
-    @property
-    def layout(self) -> Layout:
-        """Layout of a segment."""
-        return self._layout
 
     @property
     def _is_done(self) -> bool:
@@ -180,15 +173,10 @@ class SeatTurn:
         if self._quota is not None and not self._left:
             self._left = self._quota
 
-    def _take_segments(self) -> list[Packed]:
-        found, self._segments = self._segments, []
-        return found
-
     def try_acquire(self) -> bool:
         """Take one step that is recorded; False if there is none left."""
-        turn = self._turn
-        with turn._changed:
-            if turn._is_closing or (self._quota is not None and not self._left):
+        with self._changed:
+            if self._turn._is_closing or (self._quota is not None and not self._left):
                 return False
             self._count(1)
             return True
@@ -196,7 +184,7 @@ class SeatTurn:
     def refund(self, steps: int) -> None:
         """Give back steps that were taken but will not be recorded."""
         if steps:
-            with self._turn._changed:
+            with self._changed:
                 self._count(-steps)
 
     def _count(self, steps: int) -> None:
@@ -219,24 +207,5 @@ class SeatTurn:
                 return self.try_acquire()
         return True
 
-    def push(self, *segments: Packed | Nested, **_: Any) -> int:
-        """Keep segments until the turn is over, and return how many.
-
-        Raises:
-            SpecError: a segment is of another layout.
-        """
-        packed = [self._packed(segment) for segment in segments]
-        views: Any = self._layout.views
-        steps = sum(int(views(segment.block)["length"]) for segment in packed)
-        with self._turn._changed:
-            self._segments += packed
-            self._open -= steps
-            self._turn._note(0)
-        return len(packed)
-
-    def _packed(self, segment: Packed | Nested) -> Packed:
-        if not isinstance(segment, Packed):
-            return Packed(self._layout, self._layout.pack(segment))
-        if segment.layout != self._layout:
-            raise SpecError("segment: expected the layout that this turn is of, got another one")
-        return segment
+    def _note_pushed(self) -> None:
+        self._turn._note(0)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from bray_core.errors import SpecError
+from bray_actor.policy.turn_segments import TurnSegments
 from bray_core.layout import Layout, Packed
-from bray_core.nested import Nested
 
 
-class TurnBudget:
+class TurnBudget(TurnSegments):
     """A turn: so many steps are granted, and it is over when all of them are in segments.
 
     It is a budget and a buffer at once, for the sessions of one event loop: they take steps, and
@@ -37,14 +35,10 @@ class TurnBudget:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._changed = threading.Condition()
+        super().__init__(layout, threading.Condition())
         self._left = 0
-        self._open = 0
-        """Steps that were taken, but are in no segment yet."""
         self._lent = 0
         """Steps that were taken beyond those of the turn; the next one has so many fewer."""
-        self._segments: list[Packed] = []
         self._wakers: list[Callable[[], None]] = []
         """What wakes those of the event loop who wait for steps."""
 
@@ -70,8 +64,7 @@ class TurnBudget:
     def segments(self) -> list[Packed]:
         """Return the segments that were pushed since the last call, as they came."""
         with self._changed:
-            found, self._segments = self._segments, []
-        return found
+            return self._take_segments()
 
     # What sessions call, as of a budget.
 
@@ -120,35 +113,9 @@ class TurnBudget:
             wake()
         self._wakers.clear()
 
-    # What sessions call, as of a buffer.
-
-    @property
-    def layout(self) -> Layout:
-        """Layout of a segment."""
-        return self._layout
-
-    def push(self, *segments: Packed | Nested, **_: Any) -> int:
-        """Keep segments until the turn is over, and return how many.
-
-        Raises:
-            SpecError: a segment is of another layout.
-        """
-        packed = [self._packed(segment) for segment in segments]
-        views: Any = self._layout.views
-        steps = sum(int(views(segment.block)["length"]) for segment in packed)
-        with self._changed:
-            self._segments += packed
-            self._open -= steps
-            if self._is_over:  # the thread that waits is not woken for less
-                self._changed.notify_all()
-        return len(packed)
-
-    def _packed(self, segment: Packed | Nested) -> Packed:
-        if not isinstance(segment, Packed):
-            return Packed(self._layout, self._layout.pack(segment))
-        if segment.layout != self._layout:
-            raise SpecError("segment: expected the layout that this turn is of, got another one")
-        return segment
+    def _note_pushed(self) -> None:
+        if self._is_over:  # the thread that waits is not woken for less
+            self._changed.notify_all()
 
 
 def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

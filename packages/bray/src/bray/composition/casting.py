@@ -7,18 +7,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.evaluation import EvaluationGames, returns_of
 from bray.composition.loaded import player_of
 from bray.composition.roster import Roster
 from bray.games.evaluate_match import evaluate_match
+from bray.games.exported_opponents import ExportedOpponents
 from bray.games.match_cast import MatchCast
 from bray.games.matchmaker import Matchmaker
 from bray.games.named_opponents import named_opponent
 from bray.games.sides import sides_of
 from bray.goal import Goal
-from bray.run import Run
 from bray.sources.multi_agent_config import MatchesSourceConfig
-from bray.sources.several_gamecores import CastMaker
+from bray.sources.wire.seat_players import CastMaker
 from bray.templates.composition import SourcePart
 from bray.training.learner import Learner
 from bray_actor import Played
@@ -55,20 +56,15 @@ class Casting(Protocol):
         ...
 
 
-def casting_of(
-    run: Run, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]
-) -> Casting:
+def casting_of(launch: ComposedLaunch, source: SourcePart) -> Casting:
     """Return who plays the games of a source.
 
     Args:
-        run: has the trial in which a league is kept.
-        roster: who plays what.
+        launch: what is trained.
         source: the source.
-        learners: learners by name.
     """
-    if isinstance(source.config, MatchesSourceConfig):
-        return MatchCasting(run, roster, source, learners)
-    return FixedCasting(roster, source, learners)
+    is_match = isinstance(source.config, MatchesSourceConfig)
+    return MatchCasting(launch, source) if is_match else FixedCasting(launch, source)
 
 
 def learner_seats(learners: Mapping[str, Learner]) -> dict[str, Seat]:
@@ -80,7 +76,7 @@ def learner_seats(learners: Mapping[str, Learner]) -> dict[str, Seat]:
 
 
 def seats_by_agent(
-    roster: Roster, source: SourcePart, seats: Mapping[str, Seat]
+    roster: Roster, source: SourcePart, seats: Mapping[str, Seat], exports: ExportedOpponents
 ) -> dict[str, Seat]:
     """Return the seat of each agent of a source, of those that never learn, too.
 
@@ -88,6 +84,7 @@ def seats_by_agent(
         roster: who plays what.
         source: the source.
         seats: seats of the learners, by name.
+        exports: policies that were trained before.
     """
     composition, found = roster.composition, {}
     for agent, part in roster.parts(source).items():
@@ -96,7 +93,7 @@ def seats_by_agent(
             found[agent] = seats[learner.name]
             continue
         spaces = roster.agents[source.name][agent]
-        seat = named_opponent(player_of(part), spaces, seed=composition.seed)
+        seat = named_opponent(player_of(part), spaces, seed=composition.seed, exports=exports)
         found[agent] = replace(seat, name=part.name)
     return found
 
@@ -105,19 +102,19 @@ class FixedCasting:
     """Each agent is played by the same policy, or script, in every game.
 
     Args:
-        roster: who plays what.
+        launch: what is trained.
         source: the source.
-        learners: learners by name.
     """
 
-    def __init__(self, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]) -> None:
-        self._roster = roster
+    def __init__(self, launch: ComposedLaunch, source: SourcePart) -> None:
+        self._exports = launch.run.close_with(ExportedOpponents())
+        self._roster = launch.roster
         self._source = source
         self.make_cast: CastMaker | None = None
-        self.cast: Cast = FixedCast(self._seated(learner_seats(learners)))
+        self.cast: Cast = FixedCast(self._seated(learner_seats(launch.learners)))
 
     def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:
-        return seats_by_agent(self._roster, self._source, seats)
+        return seats_by_agent(self._roster, self._source, seats, self._exports)
 
     def after(self, played: Played) -> Any:
         """Return None: nobody else ever plays."""
@@ -134,19 +131,17 @@ class MatchCasting:
     """Learners meet one another, and frozen versions of themselves.
 
     Args:
-        run: has the trial in which the league is kept.
-        roster: who plays what.
+        launch: what is trained; has the trial in which the league is kept.
         source: the source, whose settings name the rule.
-        learners: learners by name.
     """
 
-    def __init__(
-        self, run: Run, roster: Roster, source: SourcePart, learners: Mapping[str, Learner]
-    ) -> None:
+    def __init__(self, launch: ComposedLaunch, source: SourcePart) -> None:
         config: MatchesSourceConfig = source.config
+        roster = launch.roster
+        self._exports = launch.run.close_with(ExportedOpponents())
         self._roster = roster
         self._spaces = roster.agents[source.name]
-        self._learners = {name: learners[name] for name in roster.learners(source)}
+        self._learners = {name: launch.learners[name] for name in roster.learners(source)}
         self._sides = sides_of(list(self._spaces), config.sides or None)
         self.make_cast: CastMaker | None = partial(MatchCast, self._sides)
         self.cast: Cast = MatchCast(self._sides, learner_seats(self._learners))
@@ -154,7 +149,7 @@ class MatchCasting:
         self._matchmaker = Matchmaker(
             replace(config.opponents, roles=self._roles(config)),
             {name: one.model for name, one in self._learners.items()},
-            run.experiment.path / "league.json",
+            launch.run.experiment.path / "league.json",
             sides=self._sides,
             seed=roster.composition.seed,
         )
@@ -182,7 +177,7 @@ class MatchCasting:
         frozen = self._matchmaker.progress(self._frames)
         for copy in frozen:
             if copy.reset:
-                _begin_anew(self._learners[copy.learner], self._first[copy.learner])
+                self._learners[copy.learner].trainer.begin_anew(self._first[copy.learner])
         number = None if self._unpaired is None else self._unpaired + len(results)
         if frozen or number is None or number >= _RESULTS_PER_PAIRING:
             self._unpaired = 0
@@ -223,6 +218,7 @@ class MatchCasting:
             self._spaces[agent],
             seed=composition.seed,
             versions=partial(self._version, main),
+            exports=self._exports,
         )
 
     def _version(self, main: str, name: str) -> Seat:
@@ -236,11 +232,3 @@ def _first_weights(learners: Mapping[str, Learner]) -> dict[str, dict[str, Any]]
         name: {key: value.detach().numpy().copy() for key, value in one.module.state_dict().items()}
         for name, one in learners.items()
     }
-
-
-def _begin_anew(learner: Learner, weights: Mapping[str, Any]) -> None:
-    trainer = learner.trainer
-    if hasattr(trainer, "begin_anew"):
-        trainer.begin_anew(weights)
-    else:  # in a process of its own
-        trainer.call("begin_anew", weights)

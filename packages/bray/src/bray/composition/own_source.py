@@ -8,28 +8,29 @@ from dataclasses import replace
 from typing import Any
 
 from bray.composition.casting import learner_seats, seats_by_agent
+from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.evaluation import snapshot_seats
-from bray.composition.roster import Roster
+from bray.games.exported_opponents import ExportedOpponents
 from bray.goal import Goal
 from bray.sources.source_kind import SourceKind, SourceKindPlay, find_source_kind
 from bray.templates.composition import SourcePart
 from bray.training.evaluation import EVALUATION_SEED
 from bray.training.learner import Learner
+from bray_actor.multi_agent.seat import Seat
 
 
 class OwnSource:
     """Puts the learners of a run into the seats of a source of your own.
 
     Args:
-        roster: who plays what.
+        launch: what is trained.
         part: the source.
-        learners: learners by name.
     """
 
-    def __init__(self, roster: Roster, part: SourcePart, learners: Mapping[str, Learner]) -> None:
-        self._roster = roster
+    def __init__(self, launch: ComposedLaunch, part: SourcePart) -> None:
+        self._exports = launch.run.close_with(ExportedOpponents())
+        self._roster, self._learners = launch.roster, launch.learners
         self._part = part
-        self._learners = learners
 
     def play(
         self,
@@ -45,7 +46,7 @@ class OwnSource:
             num_workers: workers that share the quotas.
         """
         parts = self._roster.parts(self._part)
-        seats = seats_by_agent(self._roster, self._part, learner_seats(self._learners))
+        seats = self._seated(learner_seats(self._learners))
         for agent, seat in seats.items():
             if seat.buffer is not None:
                 buffer = recording(seat.name, parts[agent].name).buffer
@@ -60,6 +61,9 @@ class OwnSource:
             seed=self._roster.composition.seed,
         )
 
+    def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:
+        return seats_by_agent(self._roster, self._part, seats, self._exports)
+
     def evaluate(self, main: str, goal: Goal) -> Sequence[float] | None:
         """Return the results of an evaluation; None where the source leaves it to training.
 
@@ -73,7 +77,7 @@ class OwnSource:
         rows = {name: self._roster.rows_of(name) for name in self._learners}
         with ExitStack() as stack:
             snapshots = snapshot_seats(self._learners, rows, stack)
-            seats = seats_by_agent(self._roster, self._part, snapshots)
+            seats = self._seated(snapshots)
             return found(self._part.config).evaluate(
                 seats,
                 agents=[agent for agent, seat in seats.items() if seat.name == main],

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import torch
 
-from bray.composition.train import export_all, train_composition
+from bray.composition.exports import export_all
+from bray.composition.train import train_composition
 from bray.goal import Goal, Outcome
 from bray.retention import RetentionPolicy
 from bray.run import Run

@@ -235,16 +235,13 @@ class Matchmaker:
         return copy
 
     def _drop_surplus(self, learner: str) -> None:
-        kept = {self.champion, *self.pinned}
         own = self._versions.of(learner)
-        spare = [name for name in own[:-1] if name not in kept]
-        for _ in range(len(own) - self.config.versions):
-            if spare:
-                easiest = max(
-                    spare, key=lambda name: ease(self._league, name)
-                )  # of equals the oldest
-                spare.remove(easiest)
-                self._drop(easiest)
+        spare = [name for name in own[:-1] if name not in {self.champion, *self.pinned}]
+        for _ in range(min(len(spare), len(own) - self.config.versions)):
+            # Of equals the oldest goes.
+            easiest = max(spare, key=lambda name: ease(self._league, name))
+            spare.remove(easiest)
+            self._drop(easiest)
 
     def _drop(self, name: str) -> None:
         best = BestVersion.read(self.path.parent)

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bray.games.board_search import BoardSearch
+from bray.games.exported_opponents import ExportedOpponents
 from bray.games.scripted_model import ScriptedModel, found_script
 from bray.sources.opponents_config import is_version_name
 from bray_actor.multi_agent.seat import Seat
 from bray_actor.policy.policy_actor import PolicyConfig
 from bray_core import nested
 from bray_core.action_vector import ActionVector
-from bray_core.config import from_mapping
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 from bray_core.spaces import LeafSpace, Spaces
@@ -31,7 +31,12 @@ _FORMS = (
 
 
 def named_opponent(
-    name: str, spaces: Spaces, *, seed: int = 0, versions: VersionSeat | None = None
+    name: str,
+    spaces: Spaces,
+    *,
+    seed: int = 0,
+    versions: VersionSeat | None = None,
+    exports: ExportedOpponents | None = None,
 ) -> Seat:
     """Return the seat of an opponent that is named; it records nothing.
 
@@ -42,6 +47,7 @@ def named_opponent(
         spaces: What the agent sees and may do.
         seed: Seed of its draws.
         versions: Finds versions; None: there are none.
+        exports: Exports that were loaded before, and closes them; None loads and leaves it open.
 
     Raises:
         ConfigError: the name is none of these, its function cannot be imported, or no search knows
@@ -58,7 +64,7 @@ def named_opponent(
             raise ConfigError(f"opponent: {name}: this run has no frozen versions")
         return versions(name)
     if name and Path(name).is_dir():
-        return _exported(Path(name))
+        return (exports or ExportedOpponents()).seat(Path(name))
     where, _, function = name.rpartition(":")
     if not where or not function.isidentifier():
         raise ConfigError(f"opponent: expected {_FORMS}, got {name!r}")
@@ -69,17 +75,6 @@ def named_opponent(
 def _scripted(name: str, spaces: Spaces, seed: int, function: Any) -> Seat:
     model = ScriptedModel(name, spaces, seed=seed, function=function)
     return Seat(name=name, model=model, config=PolicyConfig(deterministic=True, phase="opponent"))
-
-
-def _exported(path: Path) -> Seat:
-    from bray_model import Model
-    from bray_model.export.export_folder import find_export
-    from bray_model.export_files.manifest import Manifest
-
-    export = find_export(path)
-    actor = Manifest.read(export).actor
-    config = from_mapping({} if actor is None else actor["config"], PolicyConfig, "manifest: actor")
-    return Seat(name=str(path), model=Model(export, name=path.name), config=config)
 
 
 def random_action(space: Nested, observation: Any, generator: np.random.Generator) -> Nested:

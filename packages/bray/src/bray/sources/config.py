@@ -109,6 +109,17 @@ class GamecoreSourceConfig(GymnasiumSourceConfig):
             )
 
 
+class PlaysNoAtari:
+    """What algorithms ask of every source, where there are no Atari games."""
+
+    __slots__ = ()
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether frames are stacked and rewards clipped as of Atari games: never."""
+        return False
+
+
 def title_of(command: str | None, otherwise: str) -> str:
     """Return the program of a simulator's command, in words; something else where there is none."""
     if command is None:

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from bray.sources import demonstrations
+from bray.sources.data_set_readers.minari_episodes import MinariEpisodes
+from bray.sources.data_set_readers.table_rows import TABLE_SUFFIXES, TableRows, tables
 from bray_actor import read_episode
 from bray_buffer.mixture import Mixture
-from bray_buffer.sources import ParquetSource, SourceBuffer, SourceConfig
-from bray_buffer.sources.minari import load_minari
+from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import nested
 from bray_core.action_vector import ActionVector
-from bray_core.errors import ConfigError, SpecError
+from bray_core.errors import ConfigError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.spaces import Spaces
 
@@ -31,7 +32,6 @@ DEMONSTRATION = ("observation", "action", "return")
 """Leaves of a sample to imitate. The return is NaN where it is not known."""
 
 _MINARI = "minari:"
-_TABLES = (".parquet", ".pq", ".arrow", ".feather", ".ipc")
 _SHUFFLED = 16_384
 """Samples that are mixed at a time."""
 _MOST_CACHED_BYTES = 1024**3
@@ -100,127 +100,6 @@ def _has_outcome(step: Mapping[str, Any]) -> bool:
     return step["next_observation"] is not None and not np.isnan(step["reward"])
 
 
-class MinariEpisodes:
-    """Episodes of a Minari data set that is on this machine.
-
-    Args:
-        name: name of the data set.
-        actions: turns actions as the environment takes them into arrays.
-        gamma: discount per step.
-    """
-
-    def __init__(self, name: str, actions: ActionVector, gamma: float) -> None:
-        self._data = load_minari(name)
-        self._actions = actions
-        self._gamma = gamma
-        self.num_units = len(self._data.episode_indices)
-
-    def _episode(self, unit: int) -> Any:
-        (episode,) = self._data.iterate_episodes([self._data.episode_indices[unit]])
-        return episode
-
-    def steps(self, unit: int, leaves: Sequence[str]) -> Nested | None:
-        """Return the steps of an episode, whose observations are one more than its actions."""
-        episode = self._episode(unit)
-        reward = np.asarray(episode.rewards, np.float32)
-        if not len(reward):
-            return None
-        seen = nested.map(demonstrations.narrow, episode.observations)
-        ended = np.asarray(episode.terminations, bool)
-        rows = {
-            "observation": nested.map(lambda leaf: leaf[:-1], seen),
-            "next_observation": nested.map(lambda leaf: leaf[1:], seen),
-            "action": self._actions.flatten(self._from_0(episode.actions)),
-            "reward": reward,
-            "discount": np.where(ended, 0.0, self._gamma).astype(np.float32),
-            "return": _returns(reward, self._gamma, is_known=bool(ended[-1])),
-        }
-        return {name: rows[name] for name in leaves}
-
-    def _from_0(self, action: Nested) -> Nested:
-        """Return actions whose choices are numbered from 0 on, as they are on the wire."""
-        return nested.map(
-            lambda leaf, space: np.asarray(leaf) - np.asarray(space.start) if space.start else leaf,
-            action,
-            self._actions.space,
-        )
-
-    def describe(self, unit: int) -> str:
-        """Return the data set and the episode."""
-        return f"{self._data.id} episode {self._data.episode_indices[unit]}"
-
-    def mean_return(self) -> float:
-        """Return the mean sum of rewards of the episodes."""
-        sums = [np.sum(self._episode(unit).rewards) for unit in range(self.num_units)]
-        return float(np.mean(sums))
-
-
-def _returns(reward: Any, gamma: float, *, is_known: bool) -> Any:
-    """Return the discounted sums of the rewards to the end; NaN where it went on unseen."""
-    found, to_go = np.empty(len(reward), np.float32), 0.0 if is_known else float("nan")
-    for at in reversed(range(len(reward))):
-        found[at] = to_go = float(reward[at]) + gamma * to_go
-    return found
-
-
-class TableRows:
-    """Rows of Parquet and Arrow files, a step each.
-
-    Args:
-        where: a file, or a folder of files.
-        actions: turns actions as the environment takes them into arrays.
-        gamma: discount per step.
-        leaves: leaves that will be asked for.
-
-    Raises:
-        ConfigError: a column is missing.
-    """
-
-    def __init__(
-        self, where: Path, actions: ActionVector, gamma: float, leaves: Sequence[str]
-    ) -> None:
-        columns = [_COLUMNS.get(name, name) for name in leaves if name != "return"]
-        self._rows = ParquetSource(_tables(where), columns)
-        self._actions = actions
-        self._gamma = gamma
-        self.num_units = self._rows.num_units
-
-    def steps(self, unit: int, leaves: Sequence[str]) -> Nested | None:
-        """Return the steps of a row group; returns are not known."""
-        parts = list(self._rows.read([unit]))
-        for part in parts:
-            if isinstance(part, SpecError):
-                raise part
-        if not parts:
-            return None
-        rows = nested.map(demonstrations.narrow, nested.concat(parts))
-        rows["action"] = self._actions.flatten(rows["action"])
-        if "reward" in rows:
-            rows["reward"] = rows["reward"].astype(np.float32)
-            ended = rows["terminated"].astype(bool)
-            rows["discount"] = np.where(ended, 0.0, self._gamma).astype(np.float32)
-        rows["return"] = np.full(len(rows["action"]), np.nan, np.float32)
-        return {name: rows[name] for name in leaves}
-
-    def describe(self, unit: int) -> str:
-        """Return the file and the row group."""
-        return self._rows.describe(unit)
-
-    def mean_return(self) -> float:
-        """Return NaN: rows do not say where episodes begin."""
-        return float("nan")
-
-
-_COLUMNS = {"discount": "terminated"}
-"""Leaf → the column that it is made of, where it has another name."""
-
-
-def _tables(where: Path) -> list[Path]:
-    if not where.is_dir():
-        return [where]
-    return sorted(path for path in where.iterdir() if path.suffix in _TABLES)
-
-
 def open_data_set(
     where: str, spaces: Spaces, *, gamma: float, leaves: Sequence[str] = TRANSITION
 ) -> DataSet:
@@ -241,7 +120,7 @@ def open_data_set(
     if where.startswith(_MINARI):
         return MinariEpisodes(where.removeprefix(_MINARI), actions, gamma)
     path = Path(where)
-    if path.suffix in _TABLES or (path.is_dir() and _tables(path)):
+    if path.suffix in TABLE_SUFFIXES or (path.is_dir() and tables(path)):
         return TableRows(path, actions, gamma, leaves)
     return EpisodeFiles(path, actions, gamma)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from bray.sources.config import check_one_kind, title_of
+from bray.sources.config import PlaysNoAtari, check_one_kind, title_of
 from bray.sources.opponents_config import OpponentsConfig
 from bray_actor.environments.spec import located_code
 from bray_actor.environments.spec_text import short_name
@@ -18,7 +18,7 @@ from bray_core.spaces import Spaces
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MultiAgentSourceConfig:
+class MultiAgentSourceConfig(PlaysNoAtari):
     """Games of several agents, stepped in the workers, or by simulators of your own."""
 
     environment: str = ""
@@ -73,16 +73,6 @@ class MultiAgentSourceConfig:
     def num_processes(self) -> int:
         """Processes of a simulator; 0 where the workers step environments themselves."""
         return self.count if self.is_simulator else 0
-
-    @property
-    def is_atari(self) -> bool:
-        """Whether it is an Atari game of one player: never."""
-        return False
-
-    @property
-    def env_threads(self) -> int | None:
-        """Threads that step Atari games, of which there are none."""
-        return None
 
     @property
     def title(self) -> str:

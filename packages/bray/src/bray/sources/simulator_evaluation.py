@@ -59,7 +59,7 @@ def evaluate_by_command(
 
     Args:
         run: makes the processes, and closes them.
-        play: a `bray.sources.gamecores.GamecorePlay`.
+        play: a `bray.sources.wire.gamecore_play.GamecorePlay`.
         policy: its weights do not change meanwhile.
         episodes: number of episodes.
         seed: seed of the evaluation.

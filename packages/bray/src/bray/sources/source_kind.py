@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from bray import registry
+from bray.sources.config import PlaysNoAtari
 from bray_actor.environments.spec import located_code
 from bray_actor.multi_agent.seat import Seat
 from bray_actor.runners.rollouts import AnyRunner, SeatedRunner
@@ -27,7 +28,7 @@ _GROUP = "bray.sources"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SourceKindConfig:
+class SourceKindConfig(PlaysNoAtari):
     """Settings that every source of your own has; add yours in a dataclass derived from it."""
 
     environment: str = ""
@@ -72,21 +73,9 @@ class SourceKindConfig:
         """What starts a simulator, of which there is none."""
         return None
 
-    @property
-    def is_atari(self) -> bool:
-        """Whether frames are stacked and rewards clipped as of Atari games: never."""
-        return False
 
-    @property
-    def env_threads(self) -> int | None:
-        """Threads that step Atari games, of which there are none."""
-        return None
-
-
-_TAKEN = {name for name, value in vars(SourceKindConfig).items() if isinstance(value, property)} | {
-    "kind",
-    "agents",
-    "actor",
+_TAKEN = {"kind", "agents", "actor"} | {
+    name for name in dir(SourceKindConfig) if isinstance(getattr(SourceKindConfig, name), property)
 }
 """Names that mean something else in every source, so that no setting of a kind may have them."""
 

@@ -27,8 +27,9 @@ class LearnerPlace:
     """Name of the buffer."""
     trainer: str = "trainer"
     """Name of the trainer."""
-    label: str = ""
-    """Label `trainer` of what its process on Ray records, where there are several trainers."""
+    label: str | None = None
+    """Label `trainer` of what its process on Ray records, where there are several trainers; None:
+    it is the only one."""
     checkpoints: Path
     """Folder of the trainer's checkpoints."""
     batching: ModelConfig

@@ -20,7 +20,7 @@ from bray.policies.networks import make_policy
 from bray.run import Run
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.environment_runners import EnvironmentRunners
-from bray.sources.gamecores import steps_per_turn
+from bray.sources.wire.gamecore_play import steps_per_turn
 from bray.training.algorithm import Takes, check_processes
 from bray.training.compute import decided, described
 from bray.training.loop import Turn

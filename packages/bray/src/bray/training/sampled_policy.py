@@ -21,9 +21,10 @@ from bray.goal import Goal, Outcome
 from bray.policies.networks import example_inputs
 from bray.run import Run
 from bray.sources.environments import read_spaces
-from bray.sources.gamecores import GamecorePlay, gamecores
+from bray.sources.gamecores import gamecores
 from bray.sources.simulator_spaces import simulator_spaces
 from bray.sources.source import ExperienceSource
+from bray.sources.wire.gamecore_play import GamecorePlay
 from bray.training.algorithm import Algorithm
 from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
@@ -221,7 +222,7 @@ class SampledPolicy(Algorithm[C]):
             getattr(self.config, "learning_rate", 0.0),
             self.clock(holds, num_ranks),
         )
-        if place.label and not run.is_local:
+        if place.label is not None and not run.is_local:
             make = partial(_labelled, make, place.label)
         is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
         make_trainer = partial(

@@ -1,0 +1,176 @@
+"""Makes what plays each source of a composition."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from bray.composition.casting import Casting, casting_of
+from bray.composition.composed_launch import ComposedLaunch
+from bray.composition.own_source import OwnSource
+from bray.composition.roster import names_agents, spec_of
+from bray.composition.turn_shares import TurnShares
+from bray.composition.turns import PlayingSource
+from bray.sources.games import GamesPlay
+from bray.sources.several_gamecores import several_gamecores
+from bray.sources.source_kind import SourceKindConfig
+from bray.sources.wire.gamecore_play import GamecorePlay
+from bray.sources.wire.seat_plan import SeatPlan
+from bray.templates.composition import SourcePart
+from bray.training.algorithm import Parts
+from bray.training.learner import Learner
+from bray_actor import PolicyConfig
+from bray_core.errors import ConfigError
+
+
+class SourceMaker:
+    """Makes the sources of one launch, one after the other.
+
+    Args:
+        launch: what is trained.
+    """
+
+    def __init__(self, launch: ComposedLaunch) -> None:
+        self._launch = launch
+        self._run, self._roster = launch.run, launch.roster
+        self._algorithms, self._learners = launch.algorithms, launch.learners
+        self._composition = launch.roster.composition
+        self._shares = TurnShares(launch)
+        self.castings: dict[str, Casting] = {}
+        """Who plays in games of several agents, by source."""
+        self.own_sources: dict[str, OwnSource] = {}
+        """Sources of your own."""
+        self.lines: list[str] = []
+        """What the sources say of themselves."""
+
+    def make(self, part: SourcePart) -> PlayingSource:
+        """Make what plays a source.
+
+        Raises:
+            ConfigError: nobody learns from it, or it cannot be played so.
+        """
+        if isinstance(part.config, SourceKindConfig):
+            return self._own(part)
+        return self._games(part) if names_agents(part) else self._environments(part)
+
+    def _own(self, part: SourcePart) -> PlayingSource:
+        """Return what a source of your own plays, in its own runners."""
+        names = self._roster.learners(part)
+        if not names:
+            raise ConfigError(f"sources.{part.name}: expected an agent that learns, got none")
+        num_workers = 1 if self._run.is_local else part.actor.num_workers
+        own = OwnSource(self._launch, part)
+        self.own_sources[part.name] = own
+        quotas = self._shares.quotas(names)
+        play = own.play(self._recording, quotas, num_workers)
+        only = names[0] if len(names) == 1 else None
+        steps = self._shares.steps(names) if only is None else self._own_turn_steps(only, part)
+        source = self._run.rollouts(
+            part.name, play.runner, steps=steps, lockstep=bool(quotas), num_workers=num_workers
+        )
+        return PlayingSource(name=part.name, source=source, steps=steps, learner=only)
+
+    def _own_turn_steps(self, name: str, part: SourcePart) -> int:
+        """Return the steps of a turn in which one learner plays a source of your own."""
+        algorithm, learner = self._algorithms[name], self._learners[name]
+        algorithm = type(algorithm)(replace(algorithm.parts, source=part.config))
+        buffer = next(iter(learner.replays.values()), learner.buffer)
+        return self._shares.of_source(name, algorithm, buffer)
+
+    def _environments(self, part: SourcePart) -> PlayingSource:
+        """Return environments of one agent, as its learner alone would play them."""
+        (agent,) = set(part.agents.values())
+        found = self._composition.learner_of(agent)
+        if found is None:
+            raise ConfigError(f"sources.{part.name}: expected an agent that learns, got {agent!r}")
+        seed = self._composition.seed
+        algorithm = self._algorithms[found.name]
+        algorithm = type(algorithm)(_playing_in(algorithm.parts, part.config))
+        learner = self._recording(found.name, agent)
+        steps = self._shares.of_source(found.name, algorithm, learner.buffer)
+        play = None
+        if algorithm.parts.source.num_processes:
+            is_own = getattr(part.config, "is_simulator", False)
+            play = algorithm.gamecore_play(learner.spaces if is_own else None, seed)
+        source, _, lines = algorithm.source(
+            self._run, learner, play, self._launch.goal, seed, name=part.name, steps=steps
+        )
+        self.lines += [f"{part.name}: {line}" for line in lines]
+        return PlayingSource(name=part.name, source=source, steps=steps, learner=found.name)
+
+    def _recording(self, name: str, agent: str) -> Learner:
+        """Return a learner with the buffer into which an agent records."""
+        learner = self._learners[name]
+        if not learner.replays:
+            return learner
+        recorded = self._composition.agents[agent].buffer
+        if recorded is None or recorded not in learner.replays:
+            raise ConfigError(
+                f"agents.{agent}.buffer: expected one that trainers.{name} draws from, "
+                f"{', '.join(learner.replays)}, got {recorded!r}"
+            )
+        return replace(learner, buffer=learner.replays[recorded])
+
+    def _games(self, part: SourcePart) -> PlayingSource:
+        """Return environments of several agents, stepped by the workers."""
+        config: Any = part.config
+        casting = casting_of(self._launch, part)
+        self.castings[part.name] = casting
+        if config.is_simulator:
+            return self._simulators(part, casting)
+        actor = part.actor
+        num_workers = 1 if self._run.is_local else actor.num_workers
+        play = GamesPlay(
+            spec=spec_of(config),
+            num_envs=config.num_envs,
+            cast=casting.cast,
+            quotas=self._shares.quotas(self._roster.learners(part)),
+            num_workers=num_workers,
+            ends_with_first=self._run.is_local,
+            seed=self._composition.seed,
+        )
+        steps = self._shares.steps(self._roster.learners(part))
+        source = self._run.rollouts(
+            part.name,
+            play.runner,
+            steps=steps,
+            lockstep=bool(play.quotas),
+            num_workers=num_workers,
+        )
+        return PlayingSource(name=part.name, source=source, steps=steps)
+
+    def _simulators(self, part: SourcePart, casting: Casting) -> PlayingSource:
+        """Return simulators that call over the wire, each agent a session."""
+        actor: Any = part.actor
+        play = GamecorePlay(
+            source=part.config,
+            actor=replace(actor, num_workers=1) if self._run.is_local else actor,
+            policy=PolicyConfig(),
+            seed=self._composition.seed,
+            spaces=next(iter(self._learners.values())).spaces,
+        )
+        for agent in part.agents.values():
+            if self._composition.learner_of(agent) is None:
+                raise ConfigError(
+                    f"sources.{part.name}.agents: expected agents that learn, got {agent!r}: over "
+                    "the wire no script or frozen policy plays beside them: let the simulator do it"
+                )
+        quotas = self._shares.quotas(self._roster.learners(part))
+        plans = {
+            name: SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
+            for name, one in self._learners.items()
+        }
+        patterns = self._roster.patterns(part)
+        seats = {pattern: plans[name] for pattern, name in patterns.items()}
+        source = several_gamecores(self._run, play, seats, casting.make_cast)
+        self.lines += [f"{part.name}: {line}" for line in source.lines()]
+        return PlayingSource(
+            name=part.name, source=source, steps=self._shares.steps(self._roster.learners(part))
+        )
+
+
+def _playing_in(parts: Parts, source: Any) -> Parts:
+    """Return an algorithm's settings with the environments of another source."""
+    named = {one.name for one in fields(parts.source)}
+    shared = {one.name: getattr(source, one.name) for one in fields(source) if one.name in named}
+    return replace(parts, source=replace(parts.source, **shared))

@@ -1,0 +1,1 @@
+"""Readers of data sets, one for each form in which they come."""

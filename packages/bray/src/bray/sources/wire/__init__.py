@@ -1,0 +1,1 @@
+"""The parts of sources that play over the wire: what answers, what calls, what is counted."""
