@@ -23,7 +23,7 @@ PlaySeat = Callable[[str, Seat], PolicyActor]
 _MOST_RESULTS = 10_000
 """Results that wait to be asked for; beyond it the oldest half is dropped."""
 
-_log = BoundedLog(logging.getLogger(__name__))
+logger = logging.getLogger(__name__)
 
 
 class MatchTable:
@@ -72,6 +72,7 @@ class MatchTable:
         self._lock = threading.RLock()
         self._matches: dict[str, _Match] = {}
         self._results: list[GameResult] = []
+        self._log = BoundedLog(logger)
 
     def join(self, session: str, start: SessionStart) -> MatchSession:
         """Return the actor of a session that plays a match.
@@ -169,7 +170,7 @@ class MatchTable:
         late = [m for m in self._matches.values() if now > m.until and not m.is_complete]
         for match in late:
             if not match.is_void:
-                _log.error(f"match {match.name}: a side did not come: it is void")
+                self._log.error(f"match {match.name}: a side did not come: it is void")
             self._void(match)
             self._forget(match)
 
