@@ -81,10 +81,20 @@ BODIES: dict[str, Callable[[], bytes]] = {
         + b"".join(b"\xd9\x64" + b"%0100d" % number + b"\x01" for number in range(30_000))
     ),
     "one huge key": lambda: b"\x81\xc6\x00\xf0\x00\x00" + b"\xff" * (15 * MIB) + b"\x01",
+    "many leaves below a long key": lambda: below(b"\xda\x0f\xa0" + b"k" * 4000, 60_000),
+    "many leaves below a huge key": lambda: below(b"\xdb\0\x20\0\0" + b"k" * 2 * MIB, 30_000),
+    "many leaves below many keys": lambda: seen(
+        (b"\x81\xd9\x21" + b"k" * 33) * 29 + full_of(b"\x01", 60_000)
+    ),
     "one key twice and again": lambda: (
         b"\xdf" + (30_000).to_bytes(4, "big") + b"\xabobservation\x01" * 30_000
     ),
 }  # fmt: skip
+
+
+def below(key: bytes, count: int) -> bytes:
+    """Return the body of a tick whose observation has many leaves under a key."""
+    return seen(b"\x81" + key + full_of(b"\x01", count))
 
 
 def bools(size: int) -> bytes:
@@ -122,6 +132,17 @@ JSON_BODIES: dict[str, Callable[[], bytes]] = {
     "escapes": lambda: b'{"observation":"' + b"\\ud83d\\ude00" * (4 * MIB // 12 - 10) + b'"}',
     "a string beyond the bound": lambda: b'{"observation":"' + b"x" * (_LARGEST - 50) + b'"}',
     "one huge key": lambda: b'{"' + b"x" * (4 * MIB - 50) + b'":1}',
+    "many leaves below a long key": lambda: (
+        b'{"observation":{"' + b"k" * 1_000_000 + b'":[' + b'"",' * 30_000 + b'""]}}'
+    ),
+    "many leaves below many keys": lambda: (
+        b'{"observation":'
+        + b'{"%033d":' * 29 % tuple(range(29))
+        + b"["
+        + b'"",' * 60_000
+        + b'""]'
+        + b"}" * 30
+    ),
     "many unknown keys": lambda: (
         b"{" + b",".join(b'"%0100d":1' % number for number in range(30_000)) + b"}"
     ),

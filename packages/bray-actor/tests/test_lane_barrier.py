@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from bray_actor import PolicyActor, PolicyConfig, StepBudget, segment_spec
 from bray_actor.policy.lane_barrier import LaneBarrier
+from bray_actor.policy.row_block import RowBlock
 from bray_core import codec
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, ServiceError, SpecError
 from bray_core.layout import Layout
@@ -194,6 +196,27 @@ async def test_what_is_lost_is_given_back_and_said(caplog: pytest.LogCaptureFixt
     await settle()
     pair = asyncio.create_task(second.ask(row(2, 4)))
     await asyncio.wait_for(asyncio.gather(held, pair), 5)
+
+
+def test_a_row_that_is_far_too_large_takes_no_memory_for_the_others() -> None:
+    """The model refuses the batch by its shape; until then its other rows are pages of zeros."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = resident()
+    batch = RowBlock(512).fill({0: np.ones(1 << 20, np.uint8)})
+    assert batch.shape == (512, 1 << 20)
+    assert resident() - before < 100 << 20
+
+
+async def test_lost_sessions_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    _, barrier = make(1)
+    for tick in range(200):
+        seat = barrier.join("0/0", nothing)
+        await seat.ask(row(1, tick))
+        seat.lose()
+    assert 0 < caplog.text.count("lanes 0: a session was lost") < 60
 
 
 async def test_a_bad_row_fails_alone_and_is_given_back() -> None:

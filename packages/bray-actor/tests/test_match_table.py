@@ -208,6 +208,29 @@ class TestMatches:
             table.join("c", starts("c", side=0))
         table.join("a2", starts("a", side=1))
 
+    def test_matches_that_nobody_plays_give_way_to_new_ones(self) -> None:
+        """A client that ends one side of each match, and no more, keeps nobody from playing."""
+        table = table_of(max_matches=2)
+        for name in ("a", "b", "c", "d"):
+            white = table.join(name, starts(name, side=0))
+            table.ended(white._match, "white", white._actor)
+        assert table.num_open == 2
+        with pytest.raises(ServiceError, match="white' has come already"):
+            table.join("d2", starts("d", side=0))
+        table.join("a2", starts("a", side=0))
+
+    def test_the_log_of_late_sides_is_bounded_and_not_forged(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        now = [0.0]
+        table = table_of(side_timeout_s=5.0, clock=lambda: now[0])
+        for number in range(200):
+            table.join("a", starts(f"\x1b[2J\nERROR {number}", side=0))
+        now[0] = 6.0
+        table.poll()
+        assert 0 < len(caplog.messages) < 40
+        assert all(message.isprintable() for message in caplog.messages)
+
     @pytest.mark.parametrize(
         ("said", "message"),
         [
@@ -328,6 +351,19 @@ class TestStart:
     def test_what_is_wrong_is_said(self, said: dict[str, Any], message: str) -> None:
         with pytest.raises(ServiceError, match=f"bad_request: {message}"):
             SessionStart.read(said)
+
+    @pytest.mark.parametrize(
+        ("said", "message"),
+        [
+            ({"spaces": np.zeros(10**6, np.int8)}, "body: expected at most 65,536 numbers"),
+            ({"lane": np.full(70_000, 1e308)}, "body: expected at most 65,536 numbers in lists"),
+            ({"lane": np.full(60_000, 1e308)}, "lane: expected a number or a name, got .1e.308, "),
+            ({"spaces": {"observation": {"k" * 1100: {}}}}, "body: .* keys of at most 1024 chara"),
+        ],
+    )
+    async def test_a_body_costs_what_it_may(self, said: dict[str, Any], message: str) -> None:
+        with pytest.raises(ServiceError, match=f"bad_request: {message}"):
+            await SessionStart.of_body(codec.encode(said))
 
     def test_what_it_says(self) -> None:
         said = {"agent": "a", "policy": "p", "match": 7.0, "side": np.int64(1), "sides": 2}

@@ -246,6 +246,8 @@ def test_bad_bodies_are_answered(server: ServerThread) -> None:
         client.tick("s", codec.encode({"observation": observation}))
         with pytest.raises(ServiceError, match="reward: expected a number, got NoneType"):
             client.tick("s", codec.encode({"observation": observation}))
+        with pytest.raises(ServiceError, match=r"reward: .* within ±3.4e\+38 \(float32\)"):
+            client.tick("s", codec.encode({"observation": observation, "reward": 1e39}))
         with pytest.raises(ServiceError, match="reward: expected a finite number, got inf"):
             client.tick("s", codec.encode({"observation": observation, "reward": math.inf}))
         with pytest.raises(ServiceError, match=r"bad_request: .*expected the key 'observation'"):
@@ -262,6 +264,16 @@ def test_bad_bodies_are_answered(server: ServerThread) -> None:
         ("end", {"terminated": np.zeros(2, bool)}, "terminated: expected true or false, got nda"),
         ("end", {"terminated": "yes"}, "terminated: expected true or false, got str"),
         ("end", {"observation": np.zeros(5), "reward": 1.0, "truncated": True}, "observation"),
+        (
+            "end",
+            {"observation": np.full(4, np.nan, np.float32), "reward": 1.0, "truncated": True},
+            "observation: expected finite numbers",
+        ),
+        (
+            "end",
+            {"observation": np.full(4, 1e39), "reward": 1.0, "truncated": True},
+            "observation: expected finite numbers",
+        ),
     ],
 )
 def test_what_a_client_got_wrong_is_a_bad_request(kind: str, message: Any, text: str) -> None:

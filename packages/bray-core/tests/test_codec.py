@@ -234,6 +234,17 @@ def test_a_huge_key_is_not_repeated_in_the_error() -> None:
         assert len(str(caught.value)) < 200
 
 
+def test_keys_on_the_way_to_a_value_have_a_length_together() -> None:
+    """Who names leaves by their paths copies all keys above each: 1 MB became 5 GB."""
+    deep: Any = {"abcd": [0] * 9}
+    for _ in range(4):
+        deep = {"x" * 255: deep}
+    assert codec.decode(codec.encode(deep)) == deep
+    for tree in ({"k" * 1025: 1}, {"d": deep}, [{"a": [{"k" * 1024: 1}]}]):
+        with pytest.raises(CodecError, match="keys of at most 1024 characters on the way to a"):
+            codec.decode(codec.encode(tree))
+
+
 def test_large_bool_arrays_are_looked_at() -> None:
     good = np.arange(10_000) % 3 == 0
     data = codec.encode([good])

@@ -57,6 +57,16 @@ def test_an_answer_is_written(vector: dict[str, Any]) -> None:
     assert json_body.write(tree).decode() == vector["json"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [f'{{"{"k" * 1025}": 1}}', f'[{{"{"k" * 600}": [{{"{"k" * 600}": null}}]}}]'],
+    ids=["one key", "two keys"],
+)
+def test_keys_on_the_way_to_a_value_have_a_length_together(text: str) -> None:
+    with pytest.raises(CodecError, match="keys of at most 1024 characters on the way to a value"):
+        json_body.read(text.encode())
+
+
 @pytest.mark.parametrize("vector", REFUSED["read"], ids=by_name)
 def test_a_malformed_text_is_refused(vector: dict[str, Any]) -> None:
     body = JsonBody(bytes.fromhex(vector["hex"]))

@@ -66,6 +66,13 @@ def test_errors_name_the_leaf() -> None:
         nested.check({}, {"x": ArraySpec(np.dtype("float32"), ())})
 
 
+def test_a_tree_of_very_many_leaves_is_not_named_leaf_by_leaf() -> None:
+    """Paths of 100,000 characters each would be 1 GB."""
+    tree = {"k" * 100_000: [1] * 10_000, "x": np.zeros(3)}
+    with pytest.raises(SpecError, match=r"tree: expected the leaves \['x'\], got more than 1001"):
+        nested.check(tree, {"x": nested.ArraySpec(np.dtype(np.float64), (3,))})
+
+
 def test_lead_dimensions_are_checked() -> None:
     spec = ArraySpec(np.dtype("float32"), (2,))
     nested.check(np.zeros((7, 2), np.float32), spec, (None,))

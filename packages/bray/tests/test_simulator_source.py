@@ -225,6 +225,12 @@ class TestLobby:
             ({"observation": {"shape": [3]}}, "expected observation and action"),
             ({**SPACES, "observation": {"shape": [1 << 24]}}, "at most 16,777,216 bytes"),
             ({**SPACES, "action": {"discrete": 1 << 40}}, "at most 65,536 values"),
+            ({**SPACES, "observation": {"shape": [1 << 19]}}, "observation: .* 262,144 numbers"),
+            ({**SPACES, "action": {"a": {"shape": [1 << 19]}}}, "action: .* 262,144 numbers"),
+            (
+                {**SPACES, "observation": {"shape": [2048, 2048, 3], "dtype": "uint8"}},
+                "observation: expected at most 1,048,576 pixels, got 12,582,912: declare",
+            ),
         ],
     )
     def test_what_it_may_claim_has_bounds(self, spaces: Any, message: str) -> None:

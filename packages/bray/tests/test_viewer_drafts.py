@@ -24,6 +24,7 @@ from bray_core import cli
 from bray_core.errors import AlreadyExistsError, ClosedError, ConfigError, NotFoundError
 
 VALID = "algorithm: dqn\nsource:\n  environment: CartPole-v1\n"
+MANY = "trainers:\n" + "".join(f" t{i}:\n" for i in range(401))
 
 
 @pytest.fixture
@@ -177,6 +178,7 @@ def test_only_what_is_valid_is_saved(building: Viewer, tmp_path: Path) -> None:
         ("save", {"file": "a.yaml"}, "text: expected a text, got NoneType"),
         ("check", {"text": VALID, "settings": 3}, "settings: expected an object"),
         ("check", {"text": "a" * 50_000}, "text: expected 32768 bytes at most"),
+        ("check", {"text": MANY}, "text: expected a template of 400 parts at most"),
         ("start", {"file": "absent.yaml"}, "file: no absent.yaml in"),
         ("stop", {"trial": "absent"}, "trial: no run of 'absent' was started here"),
     ],

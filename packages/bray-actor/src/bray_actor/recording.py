@@ -28,6 +28,7 @@ from bray_core.files.regular_file import Opener, open_regular
 from bray_core.files.saved_file import write_atomic
 from bray_core.json_body import JsonBody
 from bray_core.protocols import ActorProtocol
+from bray_server.limits.bounded_log import BoundedLog
 
 logger = logging.getLogger(__name__)
 
@@ -132,6 +133,7 @@ class Recorder:
         if not 0 <= share <= 1:
             raise ConfigError(f"share: expected 0 to 1, got {share}")
         self._folder = Path(folder)
+        self._log = BoundedLog(logger)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._every = every
         self._share = share
@@ -193,7 +195,7 @@ class Recorder:
             self._memory.release(size)
 
     def _lose(self, reason: str) -> None:
-        logger.warning("an episode is not recorded: %s", reason)
+        self._log.error(f"an episode is not recorded: {reason}")
         metrics.record("actor/recordings_lost", 1, kind="count")
 
 

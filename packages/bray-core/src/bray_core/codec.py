@@ -42,7 +42,7 @@ def encode(tree: Nested) -> bytes:
         CodecError: A leaf has no encoding; names its path.
     """
     try:
-        _check(tree, _UNBOUNDED)
+        _check(tree, _UNBOUNDED, _UNBOUNDED)
         return _ENCODER.encode(tree)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise CodecError(f"encode: {_where(tree)}{error}") from error
@@ -82,7 +82,7 @@ def decode(
         if len(data) > _SMALL_BYTES and not trusted:
             codec_cost.check(data)
         tree = _DECODER.decode(data)
-        _check(tree, max_depth)
+        _check(tree, max_depth, json_body.MAX_PATH)
     except CodecError as error:
         raise CodecError(f"decode: {error}") from error
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
@@ -128,17 +128,30 @@ def _as_bytes(data: Any) -> memoryview:
         raise CodecError(f"decode: expected contiguous bytes, got {type(data).__name__}") from error
 
 
-def _check(tree: Nested, left: int) -> None:
-    """Refuse values that only some languages have (dates, keys that are no strings), and depth."""
-    if isinstance(tree, dict | list | tuple):
+def _check(tree: Nested, left: int, characters: int) -> None:
+    """Refuse values that only some languages have (dates, keys that are no strings), and depth.
+
+    Args:
+        tree: What is looked at.
+        left: Levels that it may have.
+        characters: Length that its keys may have on the way to one leaf.
+    """
+    if isinstance(tree, dict):
         if left == 0:
             raise CodecError("nested deeper than max_depth")
-        for key in tree if isinstance(tree, dict) else ():
+        for key, child in tree.items():
             if type(key) is not str:
                 raise CodecError(f"dict keys must be str, got {_BRIEF.repr(key)}")
-        for child in tree.values() if isinstance(tree, dict) else tree:
+            if len(key) > characters:
+                raise json_body.too_long_keys(key)
             if type(child) not in _LEAVES:
-                _check(child, left - 1)
+                _check(child, left - 1, characters - len(key))
+    elif isinstance(tree, list | tuple):
+        if left == 0:
+            raise CodecError("nested deeper than max_depth")
+        for child in tree:
+            if type(child) not in _LEAVES:
+                _check(child, left - 1, characters)
     elif tree is not None and not isinstance(tree, _ENCODABLE):
         raise CodecError(f"expected arrays, numbers, strings or bytes, got {type(tree).__name__}")
 
@@ -156,7 +169,7 @@ def _where(tree: Nested) -> str:
 
 def _encodes(leaf: Any) -> bool:
     try:
-        _check(leaf, _UNBOUNDED)
+        _check(leaf, _UNBOUNDED, _UNBOUNDED)
         _ENCODER.encode(leaf)
     except (TypeError, ValueError, OverflowError):
         return False

@@ -33,6 +33,8 @@ MAX_VALUES = 65_536
 MAX_ARRAYS = 16_384
 """Most arrays that are made of a text; lists within lists of equal lengths are one."""
 MAX_DEPTH = 32
+MAX_PATH = 1024
+"""Characters of all keys on the way to a value: whoever names each leaf by its path copies them."""
 _SPACE = b" \n\r\t"
 _PIECE_VALUES = 4096
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
@@ -106,7 +108,7 @@ def read(text: bytes, *, max_depth: int = MAX_DEPTH) -> Nested:
         hint = f" ({literal} is no number of JSON)" if literal else ""
         raise CodecError(f"expected JSON in UTF-8: {error}{hint}") from None
     reader = _Reader(max_depth)
-    value = reader.read(tree, max_depth)
+    value = reader.read(tree, max_depth, MAX_PATH)
     if text.count(b":") != reader.num_keys:  # or a string has one
         _refuse_keys_twice(text)
     return value
@@ -120,19 +122,21 @@ class _Reader:
         self.num_keys = 0
         self._num_arrays = 0
 
-    def read(self, tree: Any, left: int) -> Nested:
+    def read(self, tree: Any, left: int, characters: int) -> Nested:
         kind = type(tree)
         if kind is dict:
             if not left:
                 raise _too_deep(self._max_depth)
             self.num_keys += len(tree)
             for key, child in tree.items():  # in place, as a copy would take as much again
-                tree[key] = self.read(child, left - 1)
+                if len(key) > characters:
+                    raise too_long_keys(key)
+                tree[key] = self.read(child, left - 1, characters - len(key))
             return tree
         if kind is list:
             array = self._array(tree, left)
             if array is None:
-                tree[:] = [self.read(child, left - 1) for child in tree]
+                tree[:] = [self.read(child, left - 1, characters) for child in tree]
                 return tree
             self._num_arrays += 1
             if self._num_arrays > MAX_ARRAYS:
@@ -182,6 +186,12 @@ def _float(number: int) -> float:
 
 def _too_deep(max_depth: int) -> CodecError:
     return CodecError(f"expected JSON of at most {max_depth} levels, got more")
+
+
+def too_long_keys(key: str) -> CodecError:
+    """Return the refusal of a key that, with those above it, is too long."""
+    most = f"expected keys of at most {MAX_PATH} characters on the way to a value"
+    return CodecError(f"{most}, got {key[:40]!r}… of {len(key)}")
 
 
 def _refuse_keys_twice(text: bytes) -> None:

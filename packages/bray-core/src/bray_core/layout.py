@@ -129,7 +129,7 @@ class Layout:
             SpecError: A leaf does not fit; names its path, expected and got.
         """
         first = self.fields[0]
-        leaf = dict(nested.items(tree)).get(first.path)
+        leaf = next((leaf for path, leaf in nested.items(tree) if path == first.path), None)
         ndim = leaf.ndim - len(first.shape) if isinstance(leaf, np.ndarray | np.generic) else 0
         lead = leaf.shape[:ndim] if leaf is not None and ndim > 0 else ()
         nested.check(tree, self.spec, lead)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,10 @@ from bray_core.errors import SpecError
 
 Nested: TypeAlias = Any
 """`dict[str, Nested] | list[Nested] | tuple[Nested, ...] | leaf`; a leaf is anything else."""
+
+
+_MORE_LEAVES = 1000
+"""Leaves beyond those expected that are named one by one, though a client may send any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +147,12 @@ def check(
     Raises:
         SpecError: A leaf does not fit; names its path, what was expected and what came.
     """
-    got = dict(items(tree, name))
     want = dict(items(expected, name))
+    most = len(want) + _MORE_LEAVES
+    got = dict(islice(items(tree, name), most + 1))
+    if len(got) > most:
+        few = f"expected the leaves {list(want)[:20]}"
+        raise SpecError(f"{name or 'tree'}: {few}, got more than {most}")
     _same_paths(want, got)
     for path, leaf_spec in want.items():
         leaf = got[path]

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -42,6 +43,7 @@ _MOST_NUMBERS = 1 << 26
 """Numbers of one value at most: a description from a network must not claim a machine's memory."""
 _MOST_LEAVES = 1024
 _DEEPEST = 16
+_LONGEST_NAME = 256
 _MOST_DIMS = 4
 """Dimensions of several choices at most."""
 _LEAST_SIDE = 5
@@ -232,9 +234,10 @@ def parse(value: Any, path: str = "space") -> Nested:
         ConfigError: it is no such description; names the leaf and what was expected.
     """
     space = _parsed(value, path, 0)
-    leaves = nested.flatten(space)
+    leaves = dict(islice(nested.items(space), _MOST_LEAVES + 1))
     if not leaves or len(leaves) > _MOST_LEAVES:
-        raise ConfigError(f"{path}: expected 1 to {_MOST_LEAVES} leaves, got {len(leaves)}")
+        got = f"more than {_MOST_LEAVES}" if leaves else "0"
+        raise ConfigError(f"{path}: expected 1 to {_MOST_LEAVES} leaves, got {got}")
     if (numbers := sum(leaf.num_numbers for leaf in leaves.values())) > _MOST_NUMBERS:
         raise ConfigError(f"{path}: expected at most {_MOST_NUMBERS:,} numbers, got {numbers:,}")
     return space
@@ -252,6 +255,9 @@ def _parsed(value: Any, path: str, depth: int) -> Nested:
         )
     kind = next((key for key in _KEYS if key in value and not _holds_spaces(value[key])), None)
     if kind is None:
+        if (name := max(value, key=len, default="")) and len(name) > _LONGEST_NAME:
+            most = f"expected names of at most {_LONGEST_NAME} characters"
+            raise ConfigError(f"{path}: {most}, got {name[:40]!r}… of {len(name)}")
         return {name: _parsed(child, f"{path}/{name}", depth + 1) for name, child in value.items()}
     if unknown := sorted(set(value) - _KEYS[kind]):
         raise ConfigError(f"{path}: expected of {sorted(_KEYS[kind])} only, got {unknown} too")
@@ -362,6 +368,10 @@ def _wholes(
         return np.asarray(_whole(value, path, least), np.int64)
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= 1 << 16 or depth == _MOST_DIMS:
         raise ConfigError(f"{path}: expected whole numbers, got {_shown(value)}")
+    if set(map(type, value)) == {int}:
+        lowest = -(1 << 62) + 1 if least is None else least
+        if lowest <= min(value) and max(value) < 1 << 62:
+            return np.asarray(value, np.int64)
     rows = [_wholes(one, f"{path}[{index}]", least, depth + 1) for index, one in enumerate(value)]
     if len({row.shape for row in rows}) != 1:
         raise ConfigError(f"{path}: expected lists of one length, got {_shown(value)}")

@@ -15,6 +15,7 @@ from bray_actor.policy.policy_actor import PolicyActor
 from bray_actor.policy.session_start import SessionStart
 from bray_core import metrics
 from bray_core.errors import ConfigError, ServiceError
+from bray_server.limits.bounded_log import BoundedLog
 
 PlaySeat = Callable[[str, Seat], PolicyActor]
 """Makes the actor of a session from its name and who plays it."""
@@ -38,7 +39,8 @@ class MatchTable:
             counts; sessions then say their agent, and of how many sides their match is.
         play: Makes the actor of a session.
         seed: Seed of the draws, together with the match's name.
-        max_matches: Largest number of open matches.
+        max_matches: Largest number of open matches; beyond it the oldest one that nobody plays is
+            void.
         side_timeout_s: Seconds from a match's first start until all of its sides must have come.
         clock: What tells the time in seconds.
 
@@ -69,6 +71,7 @@ class MatchTable:
         self._lock = threading.RLock()
         self._matches: dict[str, Match] = {}
         self._results: list[GameResult] = []
+        self._log = BoundedLog(logger)
 
     def join(self, session: str, start: SessionStart) -> MatchSession:
         """Return the actor of a session that plays a match.
@@ -96,7 +99,7 @@ class MatchTable:
 
     def _open(self, start: SessionStart) -> Match:
         """Draw who plays a new match."""
-        if len(self._matches) >= self._max_matches:
+        if len(self._matches) >= self._max_matches and not self._give_up_one():
             raise ServiceError(
                 "too_many_sessions",
                 f"match: {self._max_matches} matches are open: end one before the next",
@@ -109,6 +112,14 @@ class MatchTable:
         elif start.sides is not None and start.sides > len(seats):
             raise refused(f"sides: expected at most {len(seats)} ({', '.join(seats)})", start.sides)
         return Match(start.match, seats, start.sides, self._clock() + self._side_timeout_s)
+
+    def _give_up_one(self) -> bool:
+        """Void the oldest match that nobody plays, whose other sides have not come."""
+        left = next((m for m in self._matches.values() if not m.playing), None)
+        if left is not None:
+            self._void(left)
+            self._forget(left)
+        return left is not None
 
     def ended(self, match: Match, agent: str, actor: PolicyActor) -> None:
         """Take how a side ended; the last one's makes the match's result.
@@ -158,7 +169,7 @@ class MatchTable:
         late = [m for m in self._matches.values() if now > m.until and not m.is_complete]
         for match in late:
             if not match.is_void:
-                logger.warning("match %s: a side did not come: it is void", match.name)
+                self._log.error(f"match {match.name}: a side did not come: it is void")
             self._void(match)
             self._forget(match)
 

@@ -17,6 +17,7 @@ from bray_actor.policy.step_budget import Budget
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, ModelProtocol
+from bray_server.limits.bounded_log import BoundedLog
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ class LaneBarrier:
         self._since = 0.0
         """When this round began to wait for lanes."""
         self._lost: list[str] = []
+        self._log = BoundedLog(logger)
 
     def join(self, session: str, on_held: Callable[[Nested], None]) -> LaneSeat:
         """Return the seat of a new session, which takes the place of the lane's last one.
@@ -279,7 +281,7 @@ class LaneBarrier:
         """Answer those who wait, or as many of them as there are steps left."""
         if self._lost:
             names = ", ".join(dict.fromkeys(self._lost))
-            logger.warning("lanes %s: a session was lost: %s", names, _ANOTHER_RUN)
+            self._log.error(f"lanes {names}: a session was lost: {_ANOTHER_RUN}")
             self._lost.clear()
         turns = [self._waiting[row] for row in sorted(self._waiting)]
         if self._budget is not None:

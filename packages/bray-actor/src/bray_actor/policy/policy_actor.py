@@ -28,7 +28,7 @@ from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.step_budget import Pace
 from bray_actor.reset_options import ResetOptions
 from bray_actor.segment import SegmentWriter, observation_spec
-from bray_core import codec, json_fit, metrics
+from bray_core import codec, json_fit, metrics, nested
 from bray_core.action_vector import ActionVector
 from bray_core.config import from_mapping
 from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
@@ -324,6 +324,9 @@ class PolicyActor(Actor):
             raise ServiceError("bad_request", f"reward: expected a number, got {got}")
         if not math.isfinite(reward):
             raise ServiceError("bad_request", f"reward: expected a finite number, got {reward}")
+        if abs(reward) > _MOST_REWARD:  # it would be recorded as infinite
+            wanted = f"expected a number within ±{_MOST_REWARD:.3g} (float32)"
+            raise ServiceError("bad_request", f"reward: {wanted}, got {reward:.3g}")
         self._has_acted = False
         self._return += reward
         if self._writer is not None and self._writer.has_open_step:
@@ -396,6 +399,7 @@ class PolicyActor(Actor):
     ) -> Packed:
         """Finish the segment. Raises ServiceError: `bad_request`: the observation does not fit."""
         assert self._writer is not None
+        _check_finite(final_observation)
         try:
             return self._writer.finish(
                 final_observation, episode_return=whole_return, episode_length=whole_length
@@ -427,6 +431,7 @@ class PolicyActor(Actor):
 
 
 _EMPTY = codec.encode({})
+_MOST_REWARD = float(np.finfo(np.float32).max)
 
 
 async def _message(body: bytes) -> dict[str, Any]:
@@ -466,6 +471,21 @@ def _required(message: dict[str, Any], name: str) -> Nested:
         got = reprlib.repr(sorted(message))
         raise ServiceError("bad_request", f"body: expected the key {name!r}, got {got}")
     return message[name]
+
+
+def _check_finite(observation: Nested) -> None:
+    """Refuse an observation that no policy sees before it is recorded, if it is not finite.
+
+    Raises:
+        ServiceError: `bad_request`: a number of it is NaN or infinite as a float32.
+    """
+    for path, leaf in nested.items(observation):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f":
+            with np.errstate(over="ignore"):
+                is_finite = np.isfinite(leaf.astype(np.float32, copy=False)).all()
+            if not is_finite:
+                name = nested.join("observation", path) if path else "observation"
+                raise ServiceError("bad_request", f"{name}: expected finite numbers (float32)")
 
 
 def _score(message: dict[str, Any]) -> float | None:

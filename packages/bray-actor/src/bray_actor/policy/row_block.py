@@ -33,8 +33,9 @@ class RowBlock:
         """
         if self._columns is None:
             spec = nested.spec(next(iter(rows.values())))
+            # Its pages take no memory until they are written: a row may be far too large.
             self._columns = nested.map(lambda s: np.zeros((self._size, *s.shape), s.dtype), spec)
-        if len(rows) < self._size:
+        elif len(rows) < self._size:
             for _, column in nested.items(self._columns):
                 column.fill(0)
         for place, row in rows.items():

@@ -23,6 +23,8 @@ MOST_NAME = 200
 """Characters of the name of an agent, a policy or a match."""
 MOST_SIDES = 64
 """Sessions that play one match together."""
+MOST_NUMBERS = 1 << 16
+"""Numbers of all arrays in the body of a `start`: sizes and bounds of spaces."""
 EVALUATION = "evaluation"
 
 
@@ -63,6 +65,10 @@ class SessionStart:
             raise ServiceError("bad_request", text) from error
         if not isinstance(message, dict):
             raise _wrong("body", "a mapping", message)
+        if (size := _size(message)) > MOST_NUMBERS:
+            most = f"expected at most {MOST_NUMBERS:,} numbers in lists and arrays"
+            cure = "give one bound for all elements, or declare source.spaces"
+            raise ServiceError("bad_request", f"body: {most}, got {size:,}: {cure}")
         return cls.read(message)
 
     @classmethod
@@ -125,6 +131,10 @@ def _whole(message: Mapping[str, Any], key: str, low: int, high: int) -> int | N
     return value
 
 
+_FROM_HERE_ON = 2.0**63
+"""Larger numbers stay floating-point numbers: as whole ones they would have hundreds of digits."""
+
+
 def _wrong(name: str, wanted: str, got: object) -> ServiceError:
     return ServiceError("bad_request", f"{name}: expected {wanted}, got {got!r:.100}")
 
@@ -158,15 +168,27 @@ def told_spaces(origin: str, described: Mapping[str, Any]) -> Spaces:
     return spaces
 
 
+def _size(value: Any) -> int:
+    """Return the number of elements of all arrays."""
+    if isinstance(value, Mapping):
+        return sum(map(_size, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return value.size if isinstance(value, np.ndarray) else 0
+
+
 def plain(value: Any) -> Any:
     """Return what the codec or JSON brings as lists and numbers, as a template would hold it.
 
     Numbers without a fraction become whole: some clients know floating-point numbers alone.
     """
     if isinstance(value, np.ndarray | np.generic):
+        if value.dtype.kind in "biu":
+            return value.tolist()
         value = value.tolist()
     if isinstance(value, Mapping):
         return {name: plain(child) for name, child in value.items()}
     if isinstance(value, list | tuple):
         return [plain(child) for child in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _FROM_HERE_ON
+    return int(value) if is_whole else value

@@ -13,6 +13,7 @@ from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.simulator_ports import SimulatorPorts, how_to_connect, http_port_of
 from bray_actor.policy.session_start import SessionStart, told_spaces
+from bray_core import nested
 from bray_core.cli import check_interrupted
 from bray_core.errors import DeadlineError, ServiceError
 from bray_core.files.json_file import read_object
@@ -22,6 +23,9 @@ from bray_core.spaces import Spaces
 from bray_server import ServerThread
 
 FILE = "spaces.json"
+_MOST = {"pixels": 1 << 20, "numbers": 1 << 18}
+"""What an observation or action may hold of which a `start` makes the network: that has tens or
+hundreds of weights for each."""
 _LOOK_S = 0.25
 _FIRST_START_S = 300.0
 """How long a simulator that bray starts may take until its first `start`."""
@@ -129,6 +133,7 @@ class Lobby:
                 "spaces in start, or declare source.spaces in the template",
             )
         told = told_spaces(f"start of session {session[:100]!r}", start.spaces)
+        _check_network(told)
         with self._changed:
             if self._told is None:
                 self._told = told
@@ -137,6 +142,22 @@ class Lobby:
         if difference is not None:
             raise ServiceError("bad_spaces", difference)
         raise _not_ready()
+
+
+def _check_network(told: Spaces) -> None:
+    """Refuse spaces of which a far larger network would be made than a policy has.
+
+    Raises:
+        ServiceError: `bad_spaces`: names what is too large, and the cure.
+    """
+    for name, space in (("observation", told.observation), ("action", told.action)):
+        sizes = {"pixels": 0, "numbers": 0}
+        for leaf in nested.flatten(space).values():
+            sizes["pixels" if leaf.kind == "image" else "numbers"] += leaf.num_numbers
+        for what, size in sizes.items():
+            if size > (most := _MOST[what]):
+                wanted = f"{name}: expected at most {most:,} {what}, got {size:,}"
+                raise ServiceError("bad_spaces", f"{wanted}: declare source.spaces")
 
 
 def _not_ready() -> ServiceError:

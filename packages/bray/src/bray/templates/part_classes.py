@@ -25,6 +25,7 @@ from bray.templates.wires import EXPERIENCE, Wires
 from bray.templates.written_parts import PLURALS, WrittenParts
 from bray.training.algorithm import Algorithm, NoSettings, load_algorithm, task_id
 from bray_core.errors import ConfigError
+from bray_core.settings.choice import check_choice
 
 OWN = "own"
 """Kind of a buffer that its trainer's algorithm makes."""
@@ -53,11 +54,12 @@ def load_algorithms(
     """
     found: dict[str, type[Algorithm[Any]]] = {}
     looked_up = functools.cache(load_algorithm)  # several trainers may have the same
+    all_names = functools.cache(registry.names)  # looking what is installed takes milliseconds
     for name in written.names("trainer"):
         key = f"trainers.{name}.algorithm"
         algorithm = written.setting("trainer", name, "algorithm")
         if not isinstance(algorithm, str):
-            known = ", ".join(registry.names())
+            known = ", ".join(all_names())
             got = "missing: " if algorithm is None else ""
             end = "" if algorithm is None else f", got {algorithm!r}"
             written.refuse(key, f"{got}expected one of {known}{end}")
@@ -65,6 +67,8 @@ def load_algorithms(
             written.refuse(key, f"{algorithm!r} names code of yours, which is not run here")
         else:
             try:
+                if not registry.is_own_code(algorithm) and algorithm not in registry.REMOVED:
+                    check_choice("algorithm", algorithm, all_names())
                 found[name] = looked_up(algorithm)
             except ConfigError as error:
                 written.refuse(key, str(error).partition(": ")[2])

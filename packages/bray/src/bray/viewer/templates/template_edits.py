@@ -12,14 +12,13 @@ from bray.viewer.templates.edited_template import JOINED, EditedTemplate, keep_w
 from bray.viewer.templates.part_names import Settings, check_new_name, put
 from bray.viewer.templates.template_graph import KINDS, TemplateGraph
 from bray.viewer.templates.template_settings import with_settings
+from bray.viewer.templates.template_text import MAX_PARTS, has_many_parts
 from bray_core.errors import ConfigError
 
 _BY_NAME = {"sources": "agents", "trainers": "inputs", "buffers": "of"}
 """Settings that hold several wires, by the kind that writes them."""
 _NEW: dict[str, Settings] = {"trainer": {"algorithm": "ppo"}}
 """What a new part begins with."""
-_MAX_PARTS = 400
-"""Number of parts of a template whose graph is edited."""
 
 
 def edited(settings: Mapping[str, Any], edit: Mapping[str, object]) -> Settings:
@@ -43,9 +42,9 @@ def edited(settings: Mapping[str, Any], edit: Mapping[str, object]) -> Settings:
         return with_settings(settings, text_field(edit, "part"), written)
     if act not in _ACTS:
         raise ConfigError(f"act: expected set, {', '.join(_ACTS)}, got {act[:50]!r}")
+    if has_many_parts(settings):
+        raise ConfigError(f"edit: expected a template of {MAX_PARTS} parts at most: edit its text")
     template = EditedTemplate(settings)
-    if len(template.graph["parts"]) > _MAX_PARTS:
-        raise ConfigError(f"edit: expected a template of {_MAX_PARTS} parts at most: edit its text")
     _ACTS[act](template, edit)
     keep_wires(template)
     parts = {key: one for key, one in template.settings.items() if key not in WHOLE}
@@ -63,7 +62,7 @@ def _add(template: EditedTemplate, edit: Mapping[str, object]) -> None:
         check_new_name(plural, name, parts)
     else:
         first = default_name(kind)
-        names = (first, *(f"{first}_{i}" for i in range(2, _MAX_PARTS + 2)))
+        names = (first, *(f"{first}_{i}" for i in range(2, MAX_PARTS + 2)))
         name = next(one for one in names if one not in taken)
     parts[name] = copy.deepcopy(_NEW.get(kind, {}))
     if kind == "source" and len(template.settings.get("sources", {})) == 1:

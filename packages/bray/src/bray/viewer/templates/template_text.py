@@ -13,7 +13,7 @@ import yaml
 
 from bray.templates import loading
 from bray.templates.schema import RENAMED, chosen_schema, tuned_task
-from bray.templates.written_parts import is_full_form
+from bray.templates.written_parts import PLURALS, is_full_form
 from bray.training.algorithm import load_algorithm
 from bray.viewer.templates.template_graph import TemplateGraph, part_of_key, read_graph
 from bray_core.config import to_mapping
@@ -22,6 +22,8 @@ from bray_core.settings.settings_tree import Value, parse, unwrap
 
 SOURCE = "template"
 """Name of the text in the places of problems."""
+MAX_PARTS = 400
+"""Number of parts of a template that is shown or edited."""
 
 
 class InspectedTemplate(TypedDict):
@@ -41,11 +43,17 @@ class InspectedTemplate(TypedDict):
 
 
 def inspect_template(text: str) -> InspectedTemplate:
-    """Return the settings in a template's text, and everything that is wrong with it."""
+    """Return the settings in a template's text, and everything that is wrong with it.
+
+    Raises:
+        ConfigError: it has more than 400 parts: each costs more than its few bytes.
+    """
     problems: list[dict[str, object]] = []
     settings = None
     try:
         settings = read_settings(text)
+        if settings is not None and has_many_parts(settings):
+            raise ConfigError(f"text: expected a template of {MAX_PARTS} parts at most")
         loading.parse(text, SOURCE)  # raises with all problems at once
     except SettingsError as error:
         problems = [
@@ -65,6 +73,12 @@ def inspect_template(text: str) -> InspectedTemplate:
         "problems": problems,
         "graph": graph,
     }
+
+
+def has_many_parts(settings: Mapping[str, object]) -> bool:
+    """Return whether more parts are written than are looked at."""
+    found = [settings.get(plural) for plural in PLURALS.values()]
+    return sum(len(parts) for parts in found if isinstance(parts, dict)) > MAX_PARTS
 
 
 def read_settings(text: str) -> dict[str, object] | None:
