@@ -11,10 +11,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from bray_actor.environments.spec import EnvironmentSpec
 
 # These machines are shared: how long an example takes says nothing.
 settings.register_profile("shared machine", deadline=None)
@@ -69,6 +73,24 @@ def ray_cluster(nothing_left_behind: None) -> Iterator[None]:
         init_ray()
     yield
     shutdown_ray()
+
+
+@pytest.fixture(scope="module")
+def evaluated_here() -> Iterator[None]:
+    """Evaluations play in this process, over the wire still: a process of its own takes longer.
+
+    The process is that of `packages/bray/tests/test_environment_making.py` and of every test that
+    runs `bray train` as a command.
+    """
+    from bray.training import evaluation
+    from bray_actor.gamecores.gamecore import play
+
+    def play_here(spec: EnvironmentSpec, address: str, episodes: int, seed: int) -> list[float]:
+        return play(spec, address, episodes=episodes, num_envs=evaluation.NUM_ENVS, seed=seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "_play_in_process", play_here)
+        yield
 
 
 def _is_left(thread: threading.Thread) -> bool:
