@@ -16,6 +16,8 @@ from bray.templates.loading import compose
 from bray.training.algorithm import load_algorithm
 from bray_core.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 
 def _small() -> ModuleType:
     path = Path(__file__).parent / "old_trials" / "make.py"

@@ -15,6 +15,8 @@ from bray.composition.train import export_all, train_composition
 from bray.templates.loading import load
 from bray_core.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 RACE = f"{Path(__file__).with_name('race_game.py')}:Race"
 TWO = f"""
 models: {{red: {{hidden: [8]}}, blue: {{hidden: [8]}}}}

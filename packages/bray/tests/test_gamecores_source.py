@@ -33,6 +33,8 @@ from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.protocols import Answer
 from bray_model import ModelConfig
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 ON_POLICY: dict[str, Any] = {"hidden": (8,), "segment_length": 16}
 PPO = {**ON_POLICY, "steps_per_replay": 96, "epochs": 2, "minibatch_size": 32}
 OFF_POLICY: dict[str, Any] = {
