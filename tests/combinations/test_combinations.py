@@ -6,6 +6,7 @@ every pair of any two factors' values, two updates each.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterator
 from functools import cache
@@ -124,10 +125,17 @@ def covering() -> list[Cell]:
             left[cell] = set(itertools.combinations(enumerate(cell), 2))
     wanted = set().union(*left.values())
     chosen = []
-    while wanted:
-        best = max(left, key=lambda cell: len(left[cell] & wanted))
-        wanted -= left[best]
-        chosen.append(best)
+    order = list(left)
+    most = [(-len(pairs), number) for number, pairs in enumerate(left.values())]
+    heapq.heapify(most)
+    while wanted:  # what a cell still adds only shrinks: look at the best ones alone
+        _, number = heapq.heappop(most)
+        adds = (-len(left[order[number]] & wanted), number)
+        if most and adds > most[0]:
+            heapq.heappush(most, adds)
+            continue
+        wanted -= left[order[number]]
+        chosen.append(order[number])
     return sorted(chosen)
 
 
