@@ -104,6 +104,14 @@ def evaluated_here() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def undrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of this process close at once, where what plays against them would go on for ever."""
+    from bray_server import ServerThread
+
+    monkeypatch.setattr(ServerThread.close, "__defaults__", (0.0,))
+
+
 def _is_left(thread: threading.Thread) -> bool:
     """Whether Python started it and it still runs: at exit such a one can crash the interpreter."""
     if thread is threading.main_thread() or isinstance(thread, threading._DummyThread):

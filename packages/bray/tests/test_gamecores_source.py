@@ -33,7 +33,7 @@ from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.protocols import Answer
 from bray_model import ModelConfig
 
-pytestmark = pytest.mark.usefixtures("evaluated_here")
+pytestmark = pytest.mark.usefixtures("evaluated_here", "undrained")
 
 ON_POLICY: dict[str, Any] = {"hidden": (8,), "segment_length": 16}
 PPO = {**ON_POLICY, "steps_per_replay": 96, "epochs": 2, "minibatch_size": 32}
