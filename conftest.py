@@ -32,6 +32,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Before anything imports ray: under `uv run` it would rebuild the environment in every worker.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+# Ray's workers are as urgent as the tests that wait for them: Ray would let all others go first.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 _MATHEMATICS = Path(__file__).parent / "packages" / "bray-algo"
 
