@@ -25,6 +25,8 @@ from bray.training.algorithm import load_algorithm
 from bray.training.combination import refusal
 from bray_core.spaces import Spaces
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 _NEEDS_MORE = ("rl_imitation", "bc", "iql", "cql", "td3_bc")
 """Algorithms that need demonstrations: `test_matrix.py` runs them."""
 NAMES = [name for name in registry.names() if name not in _NEEDS_MORE]

@@ -43,6 +43,7 @@ def test_trials_are_chosen_and_their_curves_drawn(visit: Visit) -> None:
     visit.picture("trials-light")
 
 
+@pytest.mark.long
 def test_the_filter_and_the_heads_of_columns_order_the_table(visit: Visit) -> None:
     page = visit.open("trials")
     page.locator("#filter").fill("ppo crash")
@@ -326,6 +327,7 @@ def test_a_narrow_window_shows_all_without_scrolling_sideways(
     visit.context.close()
 
 
+@pytest.mark.long
 def test_a_token_is_asked_for_in_the_page(browser: Browser, viewed: Path) -> None:
     viewer = Viewer(viewed, token=TOKEN)
     visit = Visit(browser, viewer)
@@ -344,6 +346,7 @@ def test_a_token_is_asked_for_in_the_page(browser: Browser, viewed: Path) -> Non
     assert not visit.problems
 
 
+@pytest.mark.long
 def test_a_server_that_is_gone_is_told(browser: Browser, viewed: Path) -> None:
     viewer = Viewer(viewed)
     visit = Visit(browser, viewer)
