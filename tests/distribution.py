@@ -10,11 +10,11 @@ ON_RAY = frozenset(
     f"test_{name}.py"
     for name in (
         *("remote", "remote_ranks", "remote_worker", "workers", "experiment"),
-        *("several_gamecores", "source_kinds", "run", "tune"),
+        *("several_gamecores", "source_kinds", "run"),
     )
 )
 """Files of the default tier that start Ray: together they start it once."""
-APART = frozenset({"test_matrix.py", "test_docs.py", "test_placement.py"})
+APART = frozenset({"test_combinations.py", "test_docs.py", "test_matrix.py"})
 """Files of minutes whose tests share nothing: each test goes to whoever is free."""
 
 
