@@ -11,10 +11,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from distribution import ON_RAY, Together
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from bray_actor.environments.spec import EnvironmentSpec
 
 # These machines are shared: how long an example takes says nothing.
 settings.register_profile("shared machine", deadline=None)
@@ -27,15 +32,27 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Before anything imports ray: under `uv run` it would rebuild the environment in every worker.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+# Ray's workers are as urgent as the tests that wait for them: Ray would let all others go first.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 _MATHEMATICS = Path(__file__).parent / "packages" / "bray-algo"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark `isa` all that rests on rounding: the mathematics; other tests say so themselves."""
+    """Mark `isa` all that rests on rounding: the mathematics; other tests say so themselves.
+
+    What shares one Ray comes first: it takes longest, and mostly waits.
+    """
     for item in items:
         if item.path.is_relative_to(_MATHEMATICS):
             item.add_marker(pytest.mark.isa)
+    items.sort(key=lambda item: item.path.name not in ON_RAY)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Distribute the tests as `Together` says, unless the command line asks for another way."""
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 _SESSION = f"BRAY_TEST_SESSION={uuid4()}"
@@ -69,6 +86,32 @@ def ray_cluster(nothing_left_behind: None) -> Iterator[None]:
         init_ray()
     yield
     shutdown_ray()
+
+
+@pytest.fixture(scope="module")
+def evaluated_here() -> Iterator[None]:
+    """Evaluations play in this process, over the wire still: a process of its own takes longer.
+
+    The process is that of `packages/bray/tests/test_environment_making.py` and of every test that
+    runs `bray train` as a command.
+    """
+    from bray.training import evaluation
+    from bray_actor.gamecores.gamecore import play
+
+    def play_here(spec: EnvironmentSpec, address: str, episodes: int, seed: int) -> list[float]:
+        return play(spec, address, episodes=episodes, num_envs=evaluation.NUM_ENVS, seed=seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "_play_in_process", play_here)
+        yield
+
+
+@pytest.fixture
+def undrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of this process close at once, where what plays against them would go on for ever."""
+    from bray_server import ServerThread
+
+    monkeypatch.setattr(ServerThread.close, "__defaults__", (0.0,))
 
 
 def _is_left(thread: threading.Thread) -> bool:

@@ -7,7 +7,8 @@
   goes on once its output has TEXT. It is ended (SIGTERM, to its process group) with the
   page, the last one first.
 - `text` is what a program printed. Any other block needs a title, or `<!-- no-test: reason -->`.
-- `<!-- test: slow -->` and `<!-- test: ray -->` anywhere on a page mark it so. A guide is `long`.
+- `<!-- test: slow -->` and `<!-- test: ray -->` anywhere on a page mark it so. A guide is `long`,
+  and so is the first page, whose steps `tests/test_loop.py` and `tests/test_project.py` take, too.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def pages() -> list[Any]:
             marks = [
                 getattr(pytest.mark, m) for m in re.findall(r"<!-- test: (slow|ray) -->", text)
             ]
-            if page.parent != DOCS:
+            if page.parent != DOCS or page.name == "start.md":
                 marks.append(pytest.mark.long)
             cases.append(pytest.param(page, id=str(page.relative_to(DOCS)), marks=marks))
     return cases

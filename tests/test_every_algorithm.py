@@ -34,7 +34,7 @@ TRIALS = sorted(MAKER.TRIALS)
 Version = tuple[str, int]
 Weights = dict[str, np.ndarray]
 
-pytestmark = pytest.mark.isa
+pytestmark = [pytest.mark.isa, pytest.mark.usefixtures("evaluated_here")]
 
 
 @pytest.fixture(scope="module")

@@ -158,8 +158,11 @@ def unmapped_memory() -> list[Path]:
 
 
 def test_ctrl_c_leaves_nothing_and_a_rerun_resumes(
-    long_run: subprocess.Popen[str], tmp_path: Path
+    long_run: subprocess.Popen[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """While it runs, a second launch of the same trial is refused."""
+    again = ("train", "cartpole", "--project", str(tmp_path))
+    assert str(long_run.pid) in refused(capsys, *again)
     gamecores = children(long_run.pid)
     assert len(gamecores) == 2
     started = time.monotonic()
@@ -169,18 +172,11 @@ def test_ctrl_c_leaves_nothing_and_a_rerun_resumes(
     assert long_run.returncode == 130
     assert not [pid for pid in gamecores if Path(f"/proc/{pid}").exists()]
     assert not unmapped_memory()
-    words = train(tmp_path).stdout
+    assert main([*again, *SHORT]) == 0
+    words = capsys.readouterr().out
     version = re.search(r"resuming .* from policy version (\d+)", words)
     assert version is not None
     assert int(version.group(1)) >= 2
-
-
-def test_a_second_launch_of_a_running_trial_is_refused(
-    long_run: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    done = bray("train", "cartpole", "--project", str(tmp_path))
-    assert done.returncode == 2
-    assert str(long_run.pid) in done.stderr
 
 
 @pytest.fixture
@@ -202,16 +198,14 @@ def served(trained: Path) -> Iterator[str]:
         assert process.returncode == 0
 
 
-def test_serve_answers_the_same_gamecore(served: str) -> None:
-    done = bray("play", "cartpole", "--address", served, "--episodes", "8")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"mean.*\d", done.stdout)
+def test_serve_answers_the_same_gamecore(served: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "cartpole", "--address", served, "--episodes", "8"]) == 0
+    assert re.search(r"mean.*\d", capsys.readouterr().out)
 
 
-def test_show_describes_the_trial(trained: Path) -> None:
-    done = bray("trials", "show", str(trained / "cartpole"))
-    assert done.returncode == 0, done.stderr
-    assert "evaluation_return" in done.stdout
+def test_show_describes_the_trial(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trials", "show", str(trained / "cartpole")]) == 0
+    assert "evaluation_return" in capsys.readouterr().out
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -261,32 +255,43 @@ class TestBadInput:
         for part in (f"{file}:4", *expected):
             assert part in said
 
+    @pytest.mark.long  # the same words in the default tier: packages/bray-core/tests/test_remote.py
     @pytest.mark.parametrize(
-        ("arguments", "expected"),
+        ("address", "expected"),
         [
-            (("--runtime", "ray", "--address", "127.0.0.1:1"), "nothing listens at '127.0.0.1:1'"),
-            (("--runtime", "ray", "--address", "nonsense"), "expected host:port or auto"),
-            (("--address", "127.0.0.1:1"), "add --runtime ray"),
+            ("127.0.0.1:1", "nothing listens at '127.0.0.1:1'"),
+            ("nonsense", "expected host:port or auto"),
         ],
     )
     def test_an_address_where_no_cluster_is(
-        self, tmp_path: Path, arguments: tuple[str, ...], expected: str
+        self, tmp_path: Path, address: str, expected: str
     ) -> None:
-        done = bray("train", "cartpole", "--project", str(tmp_path), *arguments)
+        on_ray = ("--runtime", "ray", "--address", address)
+        done = bray("train", "cartpole", "--project", str(tmp_path), *on_ray)
         assert done.returncode == 2
         assert expected in done.stderr
 
-    def test_a_port_in_use_is_named(self, tmp_path: Path) -> None:
+    def test_an_address_without_ray(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        project = ("--project", str(tmp_path))
+        said = refused(capsys, "train", "cartpole", *project, "--address", "127.0.0.1:1")
+        assert "add --runtime ray" in said
+
+    def test_a_port_in_use_is_named(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
         import socket
 
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-            done = bray("train", "cartpole", "--project", str(tmp_path), f"actor.port={port}")
-        assert done.returncode == 2
-        assert str(port) in done.stderr
-        assert "port" in done.stderr
+            project = ("--project", str(tmp_path))
+            said = refused(capsys, "train", "cartpole", *project, f"actor.port={port}")
+        assert str(port) in said
+        assert "port" in said
 
-    def test_an_environment_the_recipe_cannot_play(self, tmp_path: Path) -> None:
-        done = bray("train", "dqn", "Pendulum-v1", "--project", str(tmp_path))
-        assert done.returncode == 2
-        assert "Pendulum-v1: expected actions that are one choice (Discrete)" in done.stderr
+    def test_an_environment_the_recipe_cannot_play(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        said = refused(capsys, "train", "dqn", "Pendulum-v1", "--project", str(tmp_path))
+        assert "Pendulum-v1: expected actions that are one choice (Discrete)" in said

@@ -16,6 +16,8 @@ from bray.templates.loading import compose
 from bray.training.algorithm import load_algorithm
 from bray_core.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 
 def _small() -> ModuleType:
     path = Path(__file__).parent / "old_trials" / "make.py"
@@ -28,6 +30,7 @@ def _small() -> ModuleType:
 
 
 SMALL = _small()
+IMITATING = ("bc", "cql", "iql", "rl_imitation", "td3_bc")
 CELLS = [
     pytest.param(
         name,
@@ -50,10 +53,11 @@ CELLS = [
 
 
 @pytest.fixture
-def demonstrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory in which there are demonstrations."""
+def demonstrated(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory; for what learns from demonstrations, with some."""
     monkeypatch.chdir(tmp_path)
-    SMALL.make_demonstrations()
+    if name in IMITATING:
+        SMALL.make_demonstrations()
     return tmp_path
 
 

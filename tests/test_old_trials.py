@@ -23,6 +23,8 @@ from bray_core.errors import ConfigError, FormatError
 from bray_core.trials.trial import Trial
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 FOLDER = Path(__file__).with_name("old_trials")
 DEMONSTRATIONS = "demonstrations"
 KEPT = sorted(

@@ -16,12 +16,11 @@ from bray.games.board_game import connect_four
 from bray.templates.loading import load
 from bray.training.algorithm import load_algorithm
 from bray_actor.gamecores.multi_agent_gamecore import play_matches
+from bray_core.cli import main
 from bray_core.codec import decode, encode
 from bray_model import Manifest
 from bray_model.export.export_folder import find_export
 from bray_server import Client
-
-pytestmark = pytest.mark.long
 
 BRAY = [sys.executable, "-m", "bray_core.cli"]
 TEMPLATES = {
@@ -77,13 +76,16 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "walker"
 
 
-def test_a_new_project_is_complete(walker: Path) -> None:
+def test_a_new_project_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "walker", "--template", "reinforcement"]) == 0
+    walker = tmp_path / "walker"
     found = {path.name for path in walker.iterdir()}
-    assert found == {
-        ".gitignore", "README.md", "bray.schema.json", "tests", "trials", "walker.yaml",
-    }  # fmt: skip
+    assert found == {".gitignore", "README.md", "bray.schema.json", "tests", "walker.yaml"}
     header = (walker / "walker.yaml").read_text().splitlines()[0]
     assert header == "# yaml-language-server: $schema=bray.schema.json"
+    monkeypatch.chdir(walker)
+    assert main(["config", "check", "walker.yaml"]) == 0
 
 
 @pytest.mark.long
@@ -92,6 +94,7 @@ def test_its_own_tests_pass(walker: Path) -> None:
     assert "2 passed" in said
 
 
+@pytest.mark.long
 def test_the_same_file_serves_what_it_trained(walker: Path) -> None:
     serve_and_call(walker, "serve", "walker.yaml")
 
@@ -124,11 +127,15 @@ def test_every_template_becomes_a_project_that_trains_and_serves(
         (["mine", "--template", "leage"], "did you mean 'league'"),
     ],
 )
-def test_what_cannot_be_made_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_what_cannot_be_made_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").mkdir()
-    done = subprocess.run(
-        [*BRAY, "new", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert main(["new", *arguments]) == 2
+    assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["tests"]

@@ -6,11 +6,11 @@ import doctest
 import importlib
 import pkgutil
 import re
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_programs import ForkedPrograms
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
@@ -36,22 +36,41 @@ def fences(document: Path) -> list[int]:
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def run(script: list[str], cwd: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, *script], cwd=cwd, capture_output=True, text=True, timeout=110, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def programs() -> Iterator[ForkedPrograms]:
+    """What runs programs without importing torch for each."""
+    programs = ForkedPrograms()
+    yield programs
+    programs.close()
+
+
+def run(programs: ForkedPrograms, script: list[str], cwd: Path) -> None:
+    code, output = programs.run(script, str(cwd))
+    assert code == 0, output
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
-def test_fences_run(document: Path, tmp_path: Path) -> None:
+def test_fences_run(document: Path, tmp_path: Path, programs: ForkedPrograms) -> None:
     if lines := fences(document):
-        run([str(ROOT / "tests" / "run_blocks.py"), str(document), *map(str, lines)], tmp_path)
+        script = [str(ROOT / "tests" / "run_blocks.py"), str(document), *map(str, lines)]
+        run(programs, script, tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.name)
-def test_example_runs(example: Path, tmp_path: Path) -> None:
-    run([str(example)], tmp_path)
+def test_example_runs(example: Path, tmp_path: Path, programs: ForkedPrograms) -> None:
+    run(programs, [str(example)], tmp_path)
+
+
+def test_a_program_that_fails_is_told(tmp_path: Path, programs: ForkedPrograms) -> None:
+    program = tmp_path / "fails.py"
+    for ending, code, words in (
+        ("raise ValueError('no')", 1, "ValueError: no"),
+        ("raise SystemExit(3)", 3, "begun"),
+        ("import sys\nsys.exit('not so')", 1, "not so"),
+    ):
+        program.write_text(f"print('begun')\n{ending}\n")
+        found, output = programs.run([str(program)], str(tmp_path))
+        assert (found, words in output) == (code, True), output
 
 
 def modules() -> list[str]:

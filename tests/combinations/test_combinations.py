@@ -6,6 +6,7 @@ every pair of any two factors' values, two updates each.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterator
 from functools import cache
@@ -23,6 +24,8 @@ from bray.templates.loading import compose
 from bray.training.algorithm import load_algorithm
 from bray.training.combination import refusal
 from bray_core.spaces import Spaces
+
+pytestmark = pytest.mark.usefixtures("evaluated_here")
 
 _NEEDS_MORE = ("rl_imitation", "bc", "iql", "cql", "td3_bc")
 """Algorithms that need demonstrations: `test_matrix.py` runs them."""
@@ -124,10 +127,17 @@ def covering() -> list[Cell]:
             left[cell] = set(itertools.combinations(enumerate(cell), 2))
     wanted = set().union(*left.values())
     chosen = []
-    while wanted:
-        best = max(left, key=lambda cell: len(left[cell] & wanted))
-        wanted -= left[best]
-        chosen.append(best)
+    order = list(left)
+    most = [(-len(pairs), number) for number, pairs in enumerate(left.values())]
+    heapq.heapify(most)
+    while wanted:  # what a cell still adds only shrinks: look at the best ones alone
+        _, number = heapq.heappop(most)
+        adds = (-len(left[order[number]] & wanted), number)
+        if most and adds > most[0]:
+            heapq.heappush(most, adds)
+            continue
+        wanted -= left[order[number]]
+        chosen.append(order[number])
     return sorted(chosen)
 
 

@@ -49,6 +49,8 @@ from bray_core.spaces import LeafSpace
 from bray_model import Model
 from bray_trainer.sequences import Batch, final_value, time_major, unroll, valid_steps
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 PONG, BREAKOUT = "ALE/Pong-v5", "ALE/Breakout-v5"
 STEPS, LENGTH, NUM_ENVS = 40, 16, 2
 ALGORITHMS = {"appo": appo.APPO, "impala": impala.IMPALA, "ppo": ppo.PPO}

@@ -21,6 +21,8 @@ from bray_core.errors import ConfigError
 from bray_core.spaces import Spaces
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 TESTS = Path(__file__).parent
 BOTH = {
     "kind": {"discrete": 3},

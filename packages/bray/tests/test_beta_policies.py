@@ -20,6 +20,8 @@ from bray_core.errors import ConfigError
 from bray_core.spaces import Spaces
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 PENDULUM = read_spaces("Pendulum-v1")
 BETA = NetworkConfig(hidden=(8,), distribution="beta")
 

@@ -24,6 +24,8 @@ from bray_actor.episodes import PlayedEpisode
 from bray_core.cli import main
 from bray_core.errors import BrayError, ConfigError, SettingsError
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 GAME = "hooked_game:HookedGame"
 SMALL: dict[str, Any] = {"num_envs": 4, "steps_per_replay": 256, "minibatch_size": 256}
 RATE = {"start": 1e-3, "end": 1e-4, "frames": 1024}

@@ -8,13 +8,13 @@ from pathlib import Path
 import jsonschema
 import named_parts
 import pytest
+import template_schema
 import yaml
 
 from bray.sources.config import FrameSourceConfig, ServingActorConfig
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
 from bray.templates import loading
 from bray.templates.composition import Composition
-from bray.templates.json_schemas import json_schema_of_all
 from bray.templates.part_settings import DatasetConfig, MixtureConfig
 from bray.training.algorithm import load_algorithm
 from bray.viewer.templates.template_files import TemplateFiles
@@ -22,8 +22,6 @@ from bray.viewer.templates.template_text import inspect_template, template_yaml
 from bray_buffer import BufferConfig
 from bray_core import cli
 from bray_core.errors import ConfigError
-
-SCHEMA = json_schema_of_all()
 
 
 def read(text: str) -> Composition:
@@ -44,14 +42,14 @@ def test_what_is_written_out_reads_as_the_same_composition(name: str) -> None:
     made = read(named_parts.ALL[name])
     written = made.to_mapping()
     assert read(yaml.safe_dump(written, sort_keys=False)) == made
-    jsonschema.validate(written, SCHEMA, jsonschema.Draft202012Validator)
+    template_schema.validate(written)
     json.dumps(written)
 
 
 @pytest.mark.parametrize("name", named_parts.ALL)
 def test_the_schema_takes_what_the_loader_takes(name: str) -> None:
     written = yaml.safe_load(named_parts.ALL[name])
-    jsonschema.validate(written, SCHEMA, jsonschema.Draft202012Validator)
+    template_schema.validate(written)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +68,7 @@ def test_the_schema_takes_what_the_loader_takes(name: str) -> None:
 )
 def test_the_schema_refuses_what_the_loader_refuses(wrong: str) -> None:
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(yaml.safe_load(wrong), SCHEMA, jsonschema.Draft202012Validator)
+        template_schema.validate(yaml.safe_load(wrong))
     with pytest.raises(ConfigError):
         read(wrong)
 

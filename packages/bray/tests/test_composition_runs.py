@@ -16,6 +16,8 @@ from bray.composition.train import train_composition
 from bray.templates.loading import load
 from bray_core.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 RACE = f"{Path(__file__).with_name('race_game.py')}:Race"
 TWO = f"""
 models: {{red: {{hidden: [8]}}, blue: {{hidden: [8]}}}}
@@ -54,7 +56,9 @@ goal: {agent: near, max_frames: 300, evaluation_episodes: 2}
 """
 
 
-def run_of(folder: Path, text: str, *overrides: str, trial: str = "trial") -> dict[str, Any]:
+def run_of(
+    folder: Path, text: str, *overrides: str, trial: str = "trial", exports: bool = True
+) -> dict[str, Any]:
     """Train a template; return digests of the weights, and what else there is to compare."""
     path = folder / "template.yaml"
     path.write_text(text)
@@ -63,7 +67,8 @@ def run_of(folder: Path, text: str, *overrides: str, trial: str = "trial") -> di
     goal = composition.goal.completed(reward_threshold=None, max_frames=400)
     with bray.init(folder, trial, config=composition.to_mapping()) as run:
         outcome = train_composition(run, composition, goal)
-        export_all(run, composition)
+        if exports:  # which takes a second of a core for each model
+            export_all(run, composition)
         digests = {name: _digest(model) for name, model in run.models.items()}
         metrics = run.metrics()
     return {"outcome": outcome, "weights": digests, "metrics": metrics, "path": folder / trial}
@@ -79,8 +84,8 @@ def _digest(model: Any) -> tuple[int, str]:
 
 def test_two_policies_learn_in_one_environment_and_a_seed_repeats(tmp_path: Path) -> None:
     first = run_of(tmp_path, TWO, trial="first")
-    again = run_of(tmp_path, TWO, trial="again")
-    other = run_of(tmp_path, TWO, "seed=2", trial="other")
+    again = run_of(tmp_path, TWO, trial="again", exports=False)
+    other = run_of(tmp_path, TWO, "seed=2", trial="other", exports=False)
 
     assert first["weights"] == again["weights"] != other["weights"]
     assert {name: version > 1 for name, (version, _) in first["weights"].items()} == {
@@ -95,8 +100,8 @@ def test_two_policies_learn_in_one_environment_and_a_seed_repeats(tmp_path: Path
 
 
 def test_a_trial_of_several_goes_on_from_its_checkpoints(tmp_path: Path) -> None:
-    before = run_of(tmp_path, TWO)
-    after = run_of(tmp_path, TWO, "goal.max_frames=800")
+    before = run_of(tmp_path, TWO, exports=False)
+    after = run_of(tmp_path, TWO, "goal.max_frames=800", exports=False)
 
     assert after["outcome"].frames >= 800
     for name, (version, _) in after["weights"].items():

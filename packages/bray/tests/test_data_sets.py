@@ -25,6 +25,8 @@ from bray_core.layout import Layout
 from bray_core.protocols import Answer
 from bray_server import InProcessClient
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 SPACES = read_spaces("CartPole-v1")
 GAMMA = 0.9
 

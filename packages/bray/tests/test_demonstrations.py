@@ -21,6 +21,8 @@ from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.protocols import Answer
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 SPACES = read_spaces("CartPole-v1")
 
 

@@ -20,6 +20,8 @@ from bray.training.on_policy import segment_layout
 from bray_core.layout import Layout, Packed
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 SPACES = read_spaces("CartPole-v1")
 SMALL: dict[str, Any] = {
     "hidden": (16,),

@@ -24,6 +24,8 @@ from bray_core.nested import ArraySpec
 from bray_core.spaces import LeafSpace, Spaces
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 SPACES = read_spaces("CartPole-v1")
 MASKED = Spaces(
     "CartPole-v1",

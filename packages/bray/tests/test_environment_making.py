@@ -13,6 +13,7 @@ import pytest
 from bray.sources.environments import make_environments, read_spaces
 from bray.training.evaluation import evaluate
 from bray_actor.environments.spec import EnvironmentSpec
+from bray_core.cli import main
 
 GAME = """
 import gymnasium, numpy as np
@@ -40,26 +41,49 @@ class Hundredfold(gymnasium.RewardWrapper):
 """
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["one:PushEnv"],
-        ["one.py:PushEnv", "source.stepping=processes", "source.num_envs=2"],
-        ["one:PushEnv", "source.num_processes=1"],
-    ],
-    ids=["worker", "processes", "gamecores"],
-)
-@pytest.mark.timeout(180)
-def test_a_class_that_is_not_registered_is_trained(tmp_path: Path, settings: list[str]) -> None:
+SHORT = [
+    *("--json", "source.kwargs.length=4", "trainer.steps_per_replay=256"),
+    *("trainer.learning_rate=3e-3", "--goal", "380", "--frames", "20000", "--episodes", "8"),
+]
+
+
+def test_a_class_that_is_not_registered_is_trained_by_the_command(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text(GAME)
-    command = [str(Path(sys.executable).parent / "bray"), "train", "ppo", *settings, "--json"]
-    command += ["source.kwargs.length=4", "source.wrappers=[one:Hundredfold]"]
-    command += ["trainer.steps_per_replay=256", "--goal", "380", "--frames", "20000"]
+    command = [str(Path(sys.executable).parent / "bray"), "train", "ppo", "one:PushEnv", *SHORT]
+    command += ["source.wrappers=[one:Hundredfold]"]
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stderr
-    outcome = json.loads(done.stdout.strip().splitlines()[-1])
+    assert_it_learnt(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("stepped", ["stepped.py:PushEnv", "source.stepping=processes", "source.num_envs=2"]),
+        ("called", ["called:PushEnv", "source.num_processes=1"]),
+    ],
+    ids=["processes", "gamecores"],
+)
+def test_a_class_that_is_not_registered_is_trained(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    settings: list[str],
+) -> None:
+    """In this process; what steps the environments, and what evaluates, has its own."""
+    (tmp_path / f"{name}.py").write_text(GAME)
+    monkeypatch.chdir(tmp_path)
+    wrapped = f"source.wrappers=[{name}:Hundredfold]"
+    assert main(["train", "ppo", *settings, *SHORT, wrapped]) == 0
+    assert_it_learnt(capsys.readouterr().out)
+    sys.modules.pop(name, None)
+
+
+def assert_it_learnt(output: str) -> None:
+    outcome = json.loads(output.strip().splitlines()[-1])
     assert outcome["reached"]
     assert 380 <= outcome["evaluation_return"] <= 404  # of four steps, wrapped
 

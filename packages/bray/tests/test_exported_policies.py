@@ -14,6 +14,8 @@ from bray.training.evaluation import evaluate
 from bray_actor import PolicyConfig
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 
 def policy_of(algorithm: Any, task: str, **settings: Any) -> Any:
     made = algorithm.of(task, hidden=(8,), **settings)

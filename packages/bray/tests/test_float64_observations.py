@@ -40,6 +40,8 @@ from bray_actor import SegmentWriter
 from bray_core.spaces import Spaces
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 KINDS = {"float64": np.float64, "float16": np.float16, "int64": np.int64, "int8": np.int8}
 D = 3
 

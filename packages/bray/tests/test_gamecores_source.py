@@ -34,6 +34,8 @@ from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.protocols import Answer
 from bray_model import ModelConfig
 
+pytestmark = pytest.mark.usefixtures("evaluated_here", "undrained")
+
 ON_POLICY: dict[str, Any] = {"hidden": (8,), "segment_length": 16}
 PPO = {**ON_POLICY, "steps_per_replay": 96, "epochs": 2, "minibatch_size": 32}
 OFF_POLICY: dict[str, Any] = {
@@ -285,13 +287,11 @@ def test_a_replay_that_the_environments_cannot_share_is_refused() -> None:
         steps_per_turn(32, 6)
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize(
-    "case",
-    [case if case == "ppo" else pytest.param(case, marks=pytest.mark.long) for case in QUICK],
-)
+@pytest.mark.parametrize("case", QUICK)
 def test_on_ray_they_play_by_themselves(case: str, tmp_path: Path) -> None:
     """A killed actor worker is replaced, and the trial goes on in one process."""
     name, task, settings = QUICK[case]

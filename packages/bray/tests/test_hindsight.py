@@ -27,6 +27,8 @@ from bray_core.action_vector import step_specs
 from bray_core.errors import BrayError, ConfigError
 from bray_core.layout import Layout, Packed
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 TESTS = Path(__file__).parent
 REACH = "goal_tasks:BrayTestReach-v0"
 ENDING = "goal_tasks:BrayTestEndingReach-v0"

@@ -28,6 +28,8 @@ from bray_core.spaces import Spaces
 from bray_model import Model
 from bray_trainer.distributed.ranks import Ranks
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 T, GAMMA = 8, 0.9
 CARTPOLE = read_spaces("CartPole-v1")
 MIXED = Spaces.parse(

@@ -27,6 +27,8 @@ from bray_core.errors import ConfigError
 from bray_model import Model, ModelConfig
 from bray_trainer.sequences import final_value, time_major, valid_steps
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 TASKS = [
     ("CartPole-v1", 0),
     ("Pendulum-v1", 0),

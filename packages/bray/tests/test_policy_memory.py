@@ -19,6 +19,8 @@ from bray.sources.environments import read_spaces
 from bray_core.errors import ConfigError
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 RECALL = "bray.sources.tasks:Recall-v0"
 B, T, LAYERS, LENGTH, SIZE = 4, 9, 2, 3, 6
 STATE = LAYERS * LENGTH * SIZE + LENGTH

@@ -24,6 +24,8 @@ from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 SPACES = read_spaces("CartPole-v1")
 T, B = 4, 3
 LENGTH = (4, 2, 3)

@@ -29,6 +29,8 @@ from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_model import Model
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 RECALL = "bray.sources.tasks:Recall-v0"
 T, GAMMA, N_STEP, BURN_IN = 7, 0.9, 3, 2
 LENGTH = torch.tensor([7, 5, 2, 1])

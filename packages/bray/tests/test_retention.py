@@ -20,6 +20,8 @@ from bray_model import Retention
 from bray_model.versions.version_store import VersionStore
 from bray_trainer.checkpoints import checkpoint
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 EXAMPLE = np.zeros((1, 4), np.float32)
 
 

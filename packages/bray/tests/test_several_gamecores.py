@@ -30,6 +30,8 @@ from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_model import ModelConfig
 from bray_server import ServerThread
 
+pytestmark = pytest.mark.usefixtures("undrained")
+
 GAMES = MultiAgentSpec(environment=f"{Path(__file__).with_name('race_game.py')}:Race").to_json()
 QUOTAS: dict[str, int | None] = {"red": 24, "blue": 40}
 

@@ -31,6 +31,8 @@ from bray_actor.policy.session_start import SessionStart
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.remote.restart_limit import RestartLimit
 
+pytestmark = pytest.mark.usefixtures("undrained")
+
 GAME = f"{sys.executable} {Path(__file__).with_name('ball_game.py')} --port {{port}}"
 LANES = " --seed {seed} --lanes {lanes} --first-lane {first_lane}"
 PPO: dict[str, Any] = {

@@ -50,7 +50,7 @@ def test_one_player_of_the_short_form_learns_and_training_counts(tmp_path: Path)
 
 def test_two_learners_of_the_full_form_are_credited_and_evaluated(tmp_path: Path) -> None:
     first = run_of(tmp_path, DUEL, trial="first")
-    again = run_of(tmp_path, DUEL, trial="again")
+    again = run_of(tmp_path, DUEL, trial="again", exports=False)
     assert first["weights"] == again["weights"]
     assert all(version > 1 for version, _ in first["weights"].values())
     assert len(first["outcome"].episode_returns) == 3

@@ -9,13 +9,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+import template_schema
 import yaml
 
 from bray import registry
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
 from bray.templates import loading as template
-from bray.templates.json_schemas import json_schema_of_all
 from bray.templates.template import RenderPart, names
 from bray.training.algorithm import PARTS, load_algorithm
 from bray_core import cli
@@ -41,7 +41,7 @@ def test_every_shipped_template_is_valid_and_its_comment_about_keys_true(name: s
     written = yaml.safe_load(template.path_of(name).read_text())
     again = template.load(name, [f"seed={loaded.seed}"])
     assert again == loaded
-    jsonschema.validate(written, json_schema_of_all(), jsonschema.Draft202012Validator)
+    template_schema.validate(written)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,8 @@ def test_every_algorithm_is_reachable_with_all_its_settings(name: str, tmp_path:
     for part in PARTS:
         held = made.to_mapping()[part]
         assert held.keys() == {field.name for field in fields(algorithm.config_of(part))}
-    schema = json_schema_of_all()
-    jsonschema.validate(made.to_mapping(), schema, jsonschema.Draft202012Validator)
-    described = schema["$defs"][name]["properties"]
+    template_schema.validate(made.to_mapping())
+    described = template_schema.template_schema()["$defs"][name]["properties"]
     for part in PARTS:
         for key, value in described[part]["properties"].items():
             assert value["description"], f"{name}: {part}.{key}"
@@ -271,7 +270,7 @@ class TestConfigCommand:
     def test_the_schema_is_one(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main(["config", "schema"]) == 0
         schema: Any = json.loads(capsys.readouterr().out)
-        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema == template_schema.template_schema()
         settings = {"algorithm": "dqn", "trainer": {"gama": 1}, "source": {"environment": "x"}}
         with pytest.raises(jsonschema.ValidationError, match="gama"):
-            jsonschema.validate(settings, schema, jsonschema.Draft202012Validator)
+            template_schema.validate(settings)

@@ -16,6 +16,8 @@ from bray.training.loop import Loop, Turn
 from bray_actor import Played
 from bray_core.errors import CodecError, ConfigError, FormatError
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 
 class Parts:
     """Source, trainer and model in one: 10 frames a collect, one episode of return 5 each."""

@@ -13,6 +13,8 @@ from bray.algorithms import alphazero
 from bray.goal import Goal
 from bray_core.errors import ConfigError
 
+pytestmark = pytest.mark.usefixtures("evaluated_here")
+
 remote = pytest.importorskip(
     "bray.tune.remote", reason="needs the extra tune", exc_type=ImportError
 )

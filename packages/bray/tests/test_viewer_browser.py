@@ -43,6 +43,7 @@ def test_trials_are_chosen_and_their_curves_drawn(visit: Visit) -> None:
     visit.picture("trials-light")
 
 
+@pytest.mark.long
 def test_the_filter_and_the_heads_of_columns_order_the_table(visit: Visit) -> None:
     page = visit.open("trials")
     page.locator("#filter").fill("ppo crash")
@@ -55,6 +56,7 @@ def test_the_filter_and_the_heads_of_columns_order_the_table(visit: Visit) -> No
     expect(names.first).to_have_text("ppo-3")
 
 
+@pytest.mark.long
 def test_x_smoothing_and_scales_change_the_curves(visit: Visit) -> None:
     page = visit.open("trials")
     returns = curves(page, "actor/episode_return")
@@ -78,6 +80,7 @@ def test_x_smoothing_and_scales_change_the_curves(visit: Visit) -> None:
     expect(page.locator("#x")).to_have_value("policy_version")
 
 
+@pytest.mark.long
 def test_metrics_are_picked_and_values_read_under_the_pointer(visit: Visit) -> None:
     page = visit.open("trials")
     page.get_by_text("Metrics (4)").click()
@@ -123,6 +126,7 @@ def test_a_name_full_of_markup_stays_text(visit: Visit) -> None:
     assert page.locator("img[src=x], .lines .text b").count() == 0
 
 
+@pytest.mark.long
 def test_the_loop_shows_what_limits_the_run_and_goes_on(visit: Visit, viewed: Path) -> None:
     page = visit.open("loop", "live")
     expect(page.get_by_role("status")).to_have_text(re.compile("waits 75% .* playing limits"))
@@ -142,6 +146,7 @@ def test_the_loop_shows_what_limits_the_run_and_goes_on(visit: Visit, viewed: Pa
     expect(page.locator("path.arrow.flows")).to_have_count(0)  # it does not run
 
 
+@pytest.mark.long
 def test_versions_and_settings(visit: Visit) -> None:
     page = visit.open("versions", "ppo-1")
     expect(page.locator("tbody tr")).to_have_count(10)
@@ -151,6 +156,7 @@ def test_versions_and_settings(visit: Visit) -> None:
     expect(page.get_by_role("cell", name="481.5")).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_league_tells_cell_by_cell(visit: Visit) -> None:
     page = visit.open("league", "league")
     expect(page.locator(".ratings tr")).to_have_count(15)
@@ -175,6 +181,7 @@ _COLOURS = """() => {
 }"""
 
 
+@pytest.mark.long
 def test_an_episode_is_stepped_through(visit: Visit) -> None:
     page = visit.open("episodes", "pixels")
     image = page.locator("img.frame")
@@ -320,6 +327,7 @@ def test_a_narrow_window_shows_all_without_scrolling_sideways(
     visit.context.close()
 
 
+@pytest.mark.long
 def test_a_token_is_asked_for_in_the_page(browser: Browser, viewed: Path) -> None:
     viewer = Viewer(viewed, token=TOKEN)
     visit = Visit(browser, viewer)
@@ -338,6 +346,7 @@ def test_a_token_is_asked_for_in_the_page(browser: Browser, viewed: Path) -> Non
     assert not visit.problems
 
 
+@pytest.mark.long
 def test_a_server_that_is_gone_is_told(browser: Browser, viewed: Path) -> None:
     viewer = Viewer(viewed)
     visit = Visit(browser, viewer)

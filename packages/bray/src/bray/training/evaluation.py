@@ -130,8 +130,16 @@ def evaluate(
     config = replace(config or PolicyConfig(), deterministic=not spec.is_atari, phase="evaluation")
     lanes = LaneBarrier(model, map(str, range(min(NUM_ENVS, episodes))), plays_on=False)
     server = ServerThread(PolicyActor.factory(model, config, lanes=lanes))
+    try:
+        return _play_in_process(spec, server.addresses[0], episodes, seed)
+    finally:
+        server.close()
+
+
+def _play_in_process(spec: EnvironmentSpec, address: str, episodes: int, seed: int) -> list[float]:
+    """Play episodes against a server from a process that ends with them; return their returns."""
     command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--make", spec.to_json()]
-    command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
+    command += ["--address", address, "--episodes", str(episodes), "--json"]
     command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]
     try:
         done = subprocess.run(
@@ -144,8 +152,6 @@ def evaluate(
         )
     except subprocess.TimeoutExpired:
         raise DeadlineError(f"evaluation: no result after {_TIMEOUT_S:.0f} s") from None
-    finally:
-        server.close()
     if done.returncode:
         raise BrayError(f"evaluation: the gamecore failed: {done.stderr.strip()[-500:]}")
     return [float(value) for value in json.loads(done.stdout)["returns"]]
