@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-import bray
 from bray.goal import Goal
-from bray.run import Run
+from bray.run import Run, init
 from bray.templates.loading import compose
 from bray_core.errors import ConfigError, MissingExtraError
 
@@ -71,7 +70,7 @@ def trainable(
             folder = Path(project) / "trial"
             if (checkpoint := tune.get_checkpoint()) is not None:
                 checkpoint.to_directory(folder)
-            with bray.init(project, folder.name) as run:
+            with init(project, folder.name) as run:
                 run.listen(_Reports(run, report_every))
                 template.make().train(run, goal=goal, seed=seed)
 
