@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 
 from bray.policies.continuous import ActionBounds, Critics
 from bray.policies.first_weights import begin_networks
@@ -124,10 +124,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
     def make_optimizer(self) -> dict[str, Optimizer]:
         """Return an Adam for each module."""
         rate = value_at(self.settings.learning_rate, 0)
-        return {
-            name: Adam(module.parameters(), lr=rate, fused=True)
-            for name, module in self.module.items()
-        }
+        return {name: self.make_adam(module, lr=rate) for name, module in self.module.items()}
 
 
 C = TypeVar("C", bound=PolicyAndCriticsConfig)
