@@ -77,3 +77,13 @@ def is_perceptron(layers: Iterable[nn.Module]) -> bool:
         and all(type(one) is nn.Linear and one.bias is not None for one in listed[::2])
         and all(type(one) in _BACKWARD for one in listed[1::2])
     )
+
+
+def is_trained_in_float32(module: nn.Module) -> bool:
+    """Return whether all parameters of a module are trained, in float32 and on the CPU."""
+    return all(
+        parameter.requires_grad
+        and parameter.dtype == torch.float32
+        and parameter.device.type == "cpu"
+        for parameter in module.parameters()
+    )

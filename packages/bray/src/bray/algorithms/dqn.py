@@ -37,6 +37,7 @@ from bray.sources import atari
 from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.epsilon_ladder import WorkerEpsilon, exponent
+from bray.training.off_policy.perceptron_dqn import PerceptronDQN, fits
 from bray.training.off_policy.replay_learning import (
     NStepConfig,
     OffPolicy,
@@ -223,6 +224,8 @@ class DQNTrainer(KeepsTarget, NormalisingTrainer):
             directory=directory,
             normalize_reward=config.normalize_reward,
         )
+        is_own = type(self).loss is DQNTrainer.loss and fits(module, parts.model)
+        self._by_hand = PerceptronDQN(module, self.target, self.optimizer) if is_own else None
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; before it, what depends on the number of steps."""
@@ -262,9 +265,25 @@ class DQNTrainer(KeepsTarget, NormalisingTrainer):
             )
         else:
             loss, terms, priority = value_loss(*networks, batch, self.parts.model, double=double)
+        self._update_priorities(batch, priority)
+        return loss, terms
+
+    def gradients(
+        self, batch: dict[str, Tensor], step: int
+    ) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """Return the same by hand for the default perceptron, with all gradients."""
+        if self._by_hand is None:
+            return None
+        found = self._by_hand(batch, double=self.settings.double)
+        if found is None:
+            return None
+        loss, terms, priority = found
+        self._update_priorities(batch, priority)
+        return loss, terms
+
+    def _update_priorities(self, batch: dict[str, Tensor], priority: Tensor) -> None:
         if self.parts.buffer.prioritized:
             self.replay.update_priorities(batch["key"].numpy(), priority.numpy())
-        return loss, terms
 
 
 _GAMES = {

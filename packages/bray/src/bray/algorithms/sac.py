@@ -29,7 +29,6 @@ from bray.training.off_policy.policy_and_critics import (
 from bray_algo import mlp
 from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac, sac_discrete
-from bray_algo.networks.polyak import polyak_
 from bray_core.action_vector import ActionVector
 from bray_core.layout import Packed
 from bray_core.nested import Nested
@@ -128,7 +127,7 @@ class SACTrainer(PolicyAndCriticsTrainer):
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; after its step the target critics follow."""
         yield self.batch(replay)
-        polyak_(self.target, self.module["critics"], self.settings.tau)
+        self.move_target(self.settings.tau)
 
     def loss(
         self, batch: dict[str, Tensor], step: int

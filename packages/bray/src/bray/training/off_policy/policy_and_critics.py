@@ -23,6 +23,7 @@ from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.replay_learning import OffPolicy, OffPolicyConfig
 from bray.training.off_policy.target import KeepsTarget
+from bray_algo.networks.polyak import TargetUpdate
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import PositiveInt, Range
@@ -81,6 +82,8 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
             directory=directory,
             normalize_reward=self.settings.normalize_reward,
         )
+        self.move_target = TargetUpdate(self.target, self.followed(dict(self.module.items())))
+        """Moves the target networks by a share of the way."""
 
     def batch(self, replay: Packed) -> Batch:
         """Return a batch of transitions, noted for the statistics, its rewards scaled."""
