@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Adam
-from torch.optim.adam import adam
 
 _MOST = 2**20
 """Numbers up to which parameters are joined: copying the gradients of more costs what it saves."""
@@ -60,14 +60,23 @@ class FlatAdam(Adam):
         if self.flat is None or group["amsgrad"] or len(group["params"]) != len(self._listed):
             return None
         found = [parameter.grad for parameter in self._listed]
-        if any(grad is None or grad.is_sparse for grad in found):
+        if all(map(is_, found, self.gradient_views)):
+            return self._gradient
+        given = [grad for grad in found if grad is not None and not grad.is_sparse]
+        if len(given) < len(found):
             return None
-        views = self.gradient_views
-        if any(grad is not view for grad, view in zip(found, views, strict=True)):
-            torch.cat([grad.reshape(-1) for grad in found if grad is not None], out=self._gradient)
-            for parameter, view in zip(self._listed, views, strict=True):
-                parameter.grad = view
+        torch.cat([grad.reshape(-1) for grad in given], out=self._gradient)
+        for parameter, view in zip(self._listed, self.gradient_views, strict=True):
+            parameter.grad = view
         return self._gradient
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients; see `torch.optim.Optimizer.zero_grad`."""
+        if not set_to_none or len(self.param_groups) > 1:
+            super().zero_grad(set_to_none)
+            return
+        for parameter in self._listed:
+            parameter.grad = None
 
     def clip_gradient(self, max_norm: float) -> Tensor | None:
         """Scale the gradients down to a norm, and return the norm that they had.
@@ -78,7 +87,9 @@ class FlatAdam(Adam):
         if gradient is None:
             return None
         norm = torch.linalg.vector_norm(gradient)
-        gradient.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))  # as torch's clip_grad_norm_
+        scale = max_norm / (float(norm) + 1e-6)  # as torch's clip_grad_norm_
+        if not scale >= 1.0:
+            gradient.mul_(scale)
         return norm
 
     @torch.no_grad()
@@ -90,20 +101,22 @@ class FlatAdam(Adam):
             self._part()
             return super().step(closure)
         group, (mean, square, step) = self.param_groups[0], moments
-        adam(
+        step.add_(1.0)
+        # What fused Adam itself calls, for one tensor: sorting parameters by device, as torch does
+        # before, takes longer than this.
+        torch._fused_adam_(
             [self._flat],
             [gradient],
             [mean],
             [square],
             [],
             [step],
-            fused=True,
-            amsgrad=False,
+            lr=group["lr"],
             beta1=group["betas"][0],
             beta2=group["betas"][1],
-            lr=group["lr"],
             weight_decay=group["weight_decay"],
             eps=group["eps"],
+            amsgrad=False,
             maximize=group["maximize"],
         )
         return None

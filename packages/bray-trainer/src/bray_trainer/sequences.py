@@ -146,7 +146,7 @@ def select_segments(segments: Batch, index: Tensor) -> Batch:
     }
 
 
-def select_steps(tree: Batch, index: Tensor | slice) -> Batch:
-    """Return the rows that an index, a slice, or a mask of some dimensions chooses in each leaf."""
+def select_steps(tree: Batch, index: Tensor) -> Batch:
+    """Return the rows that an index, or a mask of one or more dimensions, chooses in each leaf."""
     chosen: Batch = nested.map(lambda leaf: leaf[index], tree)
     return chosen

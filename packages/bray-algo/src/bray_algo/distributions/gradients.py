@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from bray_algo.distributions import gaussian
-from bray_algo.validation.values import check_action
+from bray_algo.validation.tensors import check_integers, check_shape
+from bray_algo.validation.values import check_index
 
 Backward = Callable[[Tensor, float], Tensor]
 """Maps the gradient of log probabilities `[N]`, and that of every entropy, to a parameter's."""
@@ -23,9 +24,15 @@ Backward = Callable[[Tensor, float], Tensor]
 @torch.no_grad()
 def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Backward]:
     """Return log p and entropy of logits `[N, A]` at actions, integers `[N]`."""
-    check_action("action", action, logits.shape[:-1], logits.shape[-1])
+    check_shape("action", action, logits.shape[:-1])
+    check_integers("action", action)
     index = action.long().unsqueeze(-1)
     log_p = torch.log_softmax(logits, -1)
+    try:
+        taken = log_p.gather(-1, index).squeeze(-1)
+    except RuntimeError:  # torch looks at the range anyway; this says it in our words
+        check_index("action", action, logits.shape[-1])
+        raise
     p = log_p.exp()
     entropy = (p * log_p).sum(-1).neg_()
 
@@ -38,7 +45,7 @@ def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Backwar
             per_row = column
         return (p * per_row).neg_().scatter_add_(-1, index, column)
 
-    return log_p.gather(-1, index).squeeze(-1), entropy, backward
+    return taken, entropy, backward
 
 
 @torch.no_grad()

@@ -7,17 +7,18 @@ several times as long as the arithmetic. Shapes: N rows, D inputs, O outputs.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-_BACKWARD: dict[type[nn.Module], Any] = {
-    nn.Tanh: torch.ops.aten.tanh_backward,
-    nn.ReLU: lambda gradient, output: torch.ops.aten.threshold_backward(gradient, output, 0),
+_ACTIVATIONS: dict[type[nn.Module], tuple[Any, Any]] = {
+    nn.Tanh: (torch.tanh, torch.ops.aten.tanh_backward.default),
+    nn.ReLU: (torch.relu, partial(torch.ops.aten.threshold_backward.default, threshold=0)),
 }
-"""Gradient of an activation's input, from that of its output and the output."""
+"""Each activation, and the gradient of its input from that of its output and the output."""
 
 
 class PerceptronGradients:
@@ -38,19 +39,19 @@ class PerceptronGradients:
     """
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
-        listed = list(layers)
-        self._linears: list[Any] = listed[::2]
-        self._activations = listed[1::2]
+        listed: list[Any] = list(layers)
+        self._weights = [(layer.weight, layer.bias) for layer in listed[::2]]
+        self._activations = [_ACTIVATIONS[type(one)] for one in listed[1::2]]
         self._inputs: list[Tensor] = []
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """Map `[N, D]` to `[N, O]`, and keep what `backward` needs of it."""
         self._inputs = [x]
-        for layer, activation in zip(self._linears, self._activations, strict=False):
-            self._inputs.append(activation(linear(self._inputs[-1], layer.weight, layer.bias)))
-        last = self._linears[-1]
-        return linear(self._inputs[-1], last.weight, last.bias)
+        for (weight, bias), (activate, _) in zip(self._weights, self._activations, strict=False):
+            x = activate(linear(x, weight, bias))
+            self._inputs.append(x)
+        return linear(x, *self._weights[-1])
 
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
@@ -60,13 +61,13 @@ class PerceptronGradients:
             gradient: gradient of the first n rows of what the last `forward` returned, `[n, O]`;
                 that of the other rows is 0.
         """
-        for index in reversed(range(len(self._linears))):
-            layer, x = self._linears[index], self._inputs[index][: len(gradient)]
-            torch.mm(gradient.t(), x, out=layer.weight.grad)
-            torch.sum(gradient, 0, out=layer.bias.grad)
+        for index in reversed(range(len(self._weights))):
+            (weight, bias), x = self._weights[index], self._inputs[index]
+            x = x if len(x) == len(gradient) else x[: len(gradient)]
+            torch.mm(gradient.t(), x, out=weight.grad)
+            torch.sum(gradient, 0, out=bias.grad)
             if index:
-                backward = _BACKWARD[type(self._activations[index - 1])]
-                gradient = backward(torch.mm(gradient, layer.weight), x)
+                gradient = self._activations[index - 1][1](torch.mm(gradient, weight), x)
 
 
 def is_perceptron(layers: Iterable[nn.Module]) -> bool:
@@ -75,7 +76,7 @@ def is_perceptron(layers: Iterable[nn.Module]) -> bool:
     return (
         len(listed) % 2 == 1
         and all(type(one) is nn.Linear and one.bias is not None for one in listed[::2])
-        and all(type(one) in _BACKWARD for one in listed[1::2])
+        and all(type(one) in _ACTIVATIONS for one in listed[1::2])
     )
 
 

@@ -53,7 +53,6 @@ def shuffled(rows: Batch, order: Tensor, size: int) -> Iterator[Batch]:
     if sum(getattr(leaf, "nbytes", _AT_ONCE_BYTES) for leaf in leaves) >= _AT_ONCE_BYTES:
         yield from (select_steps(rows, part) for part in parts)
         return
-    ordered, begin = select_steps(rows, order), 0
-    for part in parts:
-        yield select_steps(ordered, slice(begin, begin + len(part)))
-        begin += len(part)
+    ordered = select_steps(rows, order)
+    split = [leaf.tensor_split(len(parts)) for leaf in nested.flatten(ordered).values()]
+    yield from (nested.unflatten(ordered, leaves) for leaves in zip(*split, strict=True))
