@@ -2,7 +2,7 @@
 
 Each function returns both columns `[N]`, and what maps their gradients to those of its parameters.
 Values are those of `categorical`, `multi_categorical` and `gaussian`, for parameters that are
-finite; nothing is checked but actions of choices.
+finite; nothing is checked but actions of choices. Parameters come without a graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ Backward = Callable[[Tensor, float], Tensor]
 """Maps the gradient of log probabilities `[N]`, and that of every entropy, to a parameter's."""
 
 
-@torch.no_grad()
 def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Backward]:
     """Return log p and entropy of logits `[N, A]` at actions, integers `[N]`."""
     check_shape("action", action, logits.shape[:-1])
@@ -48,7 +47,6 @@ def categorical(logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Backwar
     return taken, entropy, backward
 
 
-@torch.no_grad()
 def categoricals(
     logits: Tensor, sizes: Sequence[int], action: Tensor
 ) -> tuple[Tensor, Tensor, Backward]:
@@ -70,7 +68,6 @@ def categoricals(
     return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0), backward
 
 
-@torch.no_grad()
 def reals(
     mean: Tensor, log_std: Tensor, action: Tensor
 ) -> tuple[Tensor, Tensor, Callable[[Tensor, float], tuple[Tensor, Tensor]]]:
@@ -83,11 +80,11 @@ def reals(
     z = (action - mean) * inverse
     half = z.square() * -0.5
     constants = (held + 0.5 * math.log(2 * math.pi)).sum()
-    entropy = (constants + 0.5 * len(held)).expand(len(mean))
+    entropy = (constants + 0.5 * held.shape[0]).expand(mean.shape[0])
 
     def backward(of_log_prob: Tensor, of_entropy: float) -> tuple[Tensor, Tensor]:
         column = of_log_prob.unsqueeze(-1)
-        of_std = (column * (-2 * half - 1)).sum(0) + of_entropy * len(mean)
+        of_std = (column * (-2 * half - 1)).sum(0) + of_entropy * mean.shape[0]
         # A deviation that is held at its bound has no gradient.
         return column * z * inverse, of_std * (held == log_std)
 

@@ -35,7 +35,6 @@ class PPOGradients(NamedTuple):
     """The same for every sample."""
 
 
-@torch.no_grad()
 def loss_and_gradients(
     log_prob: Tensor,
     entropy: Tensor,
@@ -51,6 +50,8 @@ def loss_and_gradients(
     old_value: Tensor | None = None,
 ) -> PPOGradients:
     """Return `ppo.loss` of these columns and its gradients; numbers that are not finite go through.
+
+    Columns come without a graph; arguments are those of `ppo.loss`.
 
     Raises:
         ValueError: shapes do not agree, or a setting is out of its range.
@@ -102,7 +103,7 @@ def loss(
         ValueError: `ppo.loss` would refuse an argument.
     """
     columns = (log_prob, entropy, value, old_log_prob, advantage, target)
-    found = loss_and_gradients(*columns, **settings)
+    found = loss_and_gradients(*(column.detach() for column in columns), **settings)
     if is_suspect(found.loss, log_prob, old_log_prob):
         return ppo.loss(*columns, **settings)
     total: Tensor = _Loss.apply(log_prob, entropy, value, found)  # type: ignore[no-untyped-call]

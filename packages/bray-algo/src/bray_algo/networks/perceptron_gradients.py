@@ -2,6 +2,9 @@
 
 For two layers of 64 units and a hundred rows, recording a graph and going back through it takes
 several times as long as the arithmetic. Shapes: N rows, D inputs, O outputs.
+
+What is here is called under `torch.no_grad()`: entering it takes as long as a small operation, so
+who makes a step of several parts enters it once.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _ACTIVATIONS: dict[type[nn.Module], tuple[Any, Any]] = {
 
 
 class PerceptronGradients:
-    """Runs linear layers with activations between them forward, and then backward.
+    """Runs linear layers with activations between them forward, and then backward, without graph.
 
     Args:
         layers: what `is_perceptron` approves of.
@@ -32,8 +35,9 @@ class PerceptronGradients:
         >>> for parameter in layers.parameters():
         ...     parameter.grad = torch.empty_like(parameter)
         >>> gradients = PerceptronGradients(layers)
-        >>> outputs = gradients.forward(torch.ones(5, 3))
-        >>> gradients.backward(torch.ones(5, 2))
+        >>> with torch.no_grad():
+        ...     outputs = gradients.forward(torch.ones(5, 3))
+        ...     gradients.backward(torch.ones(5, 2))
         >>> layers[2].bias.grad
         tensor([5., 5.])
     """
@@ -44,7 +48,6 @@ class PerceptronGradients:
         self._activations = [_ACTIVATIONS[type(one)] for one in listed[1::2]]
         self._inputs: list[Tensor] = []
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """Map `[N, D]` to `[N, O]`, and keep what `backward` needs of it."""
         self._inputs = [x]
@@ -53,7 +56,6 @@ class PerceptronGradients:
             self._inputs.append(x)
         return linear(x, *self._weights[-1])
 
-    @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
         """Write the gradients of all weights into their `grad`, which must be there.
 
@@ -61,9 +63,10 @@ class PerceptronGradients:
             gradient: gradient of the first n rows of what the last `forward` returned, `[n, O]`;
                 that of the other rows is 0.
         """
+        rows = gradient.shape[0]
         for index in reversed(range(len(self._weights))):
             (weight, bias), x = self._weights[index], self._inputs[index]
-            x = x if len(x) == len(gradient) else x[: len(gradient)]
+            x = x if x.shape[0] == rows else x[:rows]
             torch.mm(gradient.t(), x, out=weight.grad)
             torch.sum(gradient, 0, out=bias.grad)
             if index:

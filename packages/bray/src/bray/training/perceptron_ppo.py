@@ -46,6 +46,7 @@ class PerceptronPPO:
         self._policy = PerceptronGradients(self._module.policy)
         self._value = PerceptronGradients(self._module.value)
 
+    @torch.no_grad()
     def __call__(
         self, batch: Batch, advantage: Tensor, **settings: float
     ) -> tuple[Tensor, PPOGradients] | None:
@@ -80,7 +81,6 @@ class PerceptronPPO:
         self._value.backward(found.value.unsqueeze(-1))
         return log_prob, found
 
-    @torch.no_grad()
     def _seen(self, observation: Nested) -> Tensor:
         vectors: Tensor = self._module.policy.vectors(self._module.normalize(observation))
         return vectors
