@@ -86,7 +86,7 @@ class FlatAdam(Adam):
         gradient = self.gradient()
         if gradient is None:
             return None
-        norm = torch.linalg.vector_norm(gradient)
+        norm: Tensor = torch.linalg.vector_norm(gradient)
         scale = max_norm / (float(norm) + 1e-6)  # as torch's clip_grad_norm_
         if not scale >= 1.0:
             gradient.mul_(scale)
@@ -191,5 +191,5 @@ def join(parameters: Sequence[Tensor]) -> Tensor:
 
 
 def _views(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    parts = flat.split([parameter.numel() for parameter in parameters])
+    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
     return [part.view(one.shape) for part, one in zip(parts, parameters, strict=True)]

@@ -58,7 +58,8 @@ def categoricals(
         action: integers `[N, K]`.
     """
     parts = [
-        categorical(part, action[:, k]) for k, part in enumerate(logits.split(list(sizes), -1))
+        categorical(part, action[:, k])
+        for k, part in enumerate(torch.split(logits, list(sizes), -1))
     ]
 
     def backward(of_log_prob: Tensor, of_entropy: float) -> Tensor:

@@ -106,7 +106,7 @@ def loss(
     found = loss_and_gradients(*(column.detach() for column in columns), **settings)
     if is_suspect(found.loss, log_prob, old_log_prob):
         return ppo.loss(*columns, **settings)
-    total: Tensor = _Loss.apply(log_prob, entropy, value, found)  # type: ignore[no-untyped-call]
+    total: Tensor = _Loss.apply(log_prob, entropy, value, found)
     return total, found.terms
 
 
@@ -126,7 +126,7 @@ class _Loss(torch.autograd.Function):
     """A loss whose gradients are known already."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, log_prob: Tensor, entropy: Tensor, value: Tensor, found: PPOGradients
     ) -> Tensor:
         ctx.found = found
@@ -135,8 +135,8 @@ class _Loss(torch.autograd.Function):
         return found.loss
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         found, kinds = ctx.found, ctx.kinds
         of_entropy = (gradient * found.entropy).expand(ctx.shape) if found.entropy else None
         return (
@@ -173,7 +173,7 @@ def _value_error(
     """Return the mean squared error, and N times its gradient by `value`."""
     error = value - target
     if value_clip is None or old_value is None:
-        if value_clip is not old_value:
+        if value_clip is not None or old_value is not None:
             ppo.value_error(value, target, value_clip=value_clip, old_value=old_value)  # refuses
         return error.square().mean(), error.mul_(2)
     check_limit("value_clip", value_clip)

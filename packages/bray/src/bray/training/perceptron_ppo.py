@@ -43,12 +43,13 @@ class PerceptronPPO:
             if isinstance(optimizer, FlatAdam)
             else [torch.empty_like(parameter) for parameter in self._parameters]
         )
-        self._policy = PerceptronGradients(self._module.policy)
-        self._value = PerceptronGradients(self._module.value)
+        policy: Any = module.policy
+        value: Any = module.value
+        self._policy, self._value = PerceptronGradients(policy), PerceptronGradients(value)
 
     @torch.no_grad()
     def __call__(
-        self, batch: Batch, advantage: Tensor, **settings: float
+        self, batch: Batch, advantage: Tensor, **settings: Any
     ) -> tuple[Tensor, PPOGradients] | None:
         """Return the log probabilities `[N]` and the loss, and set every gradient.
 
@@ -98,7 +99,8 @@ def fits(module: nn.Module) -> bool:
     """Return whether `PerceptronPPO` can find the gradients of a policy."""
     if type(module) is not VectorPolicy:
         return False
-    networks, head = (module.policy, module.value), module.actions
+    networks: tuple[Any, ...] = (module.policy, module.value)
+    head = module.actions
     if not all(type(one) is FlatNetwork and is_perceptron(one) for one in networks):
         return False
     is_usual = head.conditional is None and not head.is_bounded
