@@ -57,7 +57,7 @@ SETTINGS = {
 def trained(algorithm: Any, trainer: type, module: nn.Module, spaces: Spaces) -> Any:
     """Return an algorithm's trainer over a replay that is full."""
     layout = segment_layout(spaces, LENGTH, 0)
-    replay = ReplayBuffer(layout, algorithm.replay(is_local=True))
+    replay = ReplayBuffer(layout, algorithm.buffer(is_local=True))
     fill(replay, layout)
     model = Model(module, spaces.example, config=ModelConfig(max_batch_size=4, pad_to=(4,)))
     return trainer(spaces, algorithm.parts, 0, model, replay).run

@@ -22,6 +22,8 @@ def wide(tensor: Tensor) -> Tensor:
 def alike(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors in one type: the widest of theirs, float32 at least."""
     kinds = [tensor.dtype for tensor in tensors]
+    if set(kinds) == {torch.float32}:
+        return tensors
     kind = reduce(torch.promote_types, kinds, torch.float32)
     return tuple(tensor.to(kind) for tensor in tensors)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -14,6 +14,7 @@ from bray_core import nested
 from bray_core.layout import Packed
 from bray_trainer.arguments import set_training
 from bray_trainer.config import TrainerConfig
+from bray_trainer.flat_adam import FlatAdam, can_join
 from bray_trainer.stepper import Losses, Stepper, losses_by_metric
 from bray_trainer.transfer import to_torch
 
@@ -51,6 +52,18 @@ class TrainerHooks:
         not step.
         """
         raise TypeError(f"{type(self).__name__}.loss: not written: override it")
+
+    def gradients(
+        self, batch: Any, step: int
+    ) -> tuple[Losses, Mapping[str, Tensor | float]] | None:
+        """Compute what `loss` returns, and every gradient besides, without autograd.
+
+        For networks small enough that keeping autograd's books takes longer than the arithmetic.
+        It sets `grad` of all parameters that the losses depend on, as `backward` would, and may
+        return None, which leaves them to `loss` and autograd: the default. Asked on the CPU in
+        float32 alone, of one rank without accumulation.
+        """
+        return None
 
     def batch_weight(self, batch: Any) -> float:
         """Return how much a batch counts in a mean over several: as many samples as it has.
@@ -108,12 +121,20 @@ class TrainerHooks:
 
         Adam's eps is 1e-5.
         """
-        return torch.optim.Adam(
-            [p for p in self.module.parameters() if p.requires_grad],
-            lr=self.config.learning_rate,
-            eps=1e-5,
-            fused=self.device.type in ("cpu", "cuda"),
-        )
+        return self.make_adam(self.module, lr=self.config.learning_rate, eps=1e-5)
+
+    def make_adam(self, module: nn.Module, *, lr: float, eps: float = 1e-8) -> torch.optim.Adam:
+        """Return Adam for what is trained of a module, the quickest kind there is for it.
+
+        Few parameters on the CPU become views of one tensor (`FlatAdam`); Adam is fused where torch
+        has that.
+        """
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        is_plain = self.config.precision != "fp16" and not self.config.compile
+        if is_plain and can_join(parameters):
+            return FlatAdam(parameters, lr=lr, eps=eps)
+        is_fused = self.device.type in ("cpu", "cuda")
+        return torch.optim.Adam(parameters, lr=lr, eps=eps, fused=is_fused)
 
     def make_scheduler(self) -> LRScheduler | Mapping[str, LRScheduler] | None:
         """Return learning-rate schedulers, stepped once a replay; by default none."""

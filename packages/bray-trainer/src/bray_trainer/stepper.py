@@ -16,12 +16,14 @@ from bray_core.errors import ConfigError, SpecError
 from bray_trainer.arguments import UNNAMED, as_mapping
 from bray_trainer.config import TrainerConfig
 from bray_trainer.distributed.ranks import Ranks
+from bray_trainer.flat_adam import FlatAdam
 from bray_trainer.reporting.loop_timer import LoopTimer
 from bray_trainer.reporting.loss_means import LossMeans
 
 Losses = Tensor | Mapping[str, Tensor]
 """One loss, or one of each optimiser by name."""
 LossFunction = Callable[[Any, int], tuple[Losses, Mapping[str, Tensor | float]]]
+GradientFunction = Callable[[Any, int], tuple[Losses, Mapping[str, Tensor | float]] | None]
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -36,6 +38,7 @@ class Stepper:
         module: The trained module; several are an `nn.ModuleDict`.
         optimizers: One optimiser, or several by name.
         loss: Function of a batch and the step: `Trainer.loss`.
+        gradients: Function that may give what `loss` does and gradients too: `Trainer.gradients`.
         weigh: Function that weighs a batch: `Trainer.batch_weight`.
         config: Gives precision, clipping, and what happens where a value is not finite.
         device: Device of the module.
@@ -48,6 +51,7 @@ class Stepper:
         module: nn.Module,
         optimizers: Optimizer | Mapping[str, Optimizer],
         loss: LossFunction,
+        gradients: GradientFunction,
         weigh: Callable[[Any], float],
         config: TrainerConfig,
         device: torch.device,
@@ -58,11 +62,17 @@ class Stepper:
         self.scaler = _scaler(config, device)
         self._module = module
         self._loss = loss
+        self._gradients = gradients
         self._weigh = weigh
         self._config = config
         self._device = device
         self._ranks = ranks
         self._timer = timer
+        self._is_plain = (ranks.size, config.accumulate, config.precision) == (
+            1,
+            1,
+            "fp32",
+        ) and device.type == "cpu"
         self._is_checked = config.when_not_finite == "skip" or self.scaler is not None
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -130,6 +140,9 @@ class Stepper:
         self, batch: Any, share: float, steps: int
     ) -> tuple[dict[str, Tensor], Mapping[str, Tensor | float]]:
         """Add a batch's share to the gradients; return its losses and terms."""
+        given = self._gradients(batch, steps) if self._is_plain else None
+        if given is not None:
+            return self._checked(given[0]), given[1]
         with self.autocast():
             value, parts = self._loss(batch, steps)
         losses = self._checked(value)
@@ -183,10 +196,16 @@ class Stepper:
         limit = self._config.max_grad_norm
         if limit is None and not self._is_checked:
             return {}
-        return {
-            name: nn.utils.clip_grad_norm_(self._parameters([name]), limit or math.inf)
-            for name in names
-        }
+        return {name: self._clip_one(name, limit or math.inf) for name in names}
+
+    def _clip_one(self, name: str, limit: float) -> Tensor:
+        """Clip the gradients of one loss's optimisers; return the norm that they had."""
+        active = self._active([name])
+        if len(active) == 1 and isinstance(active[0], FlatAdam):
+            norm = active[0].clip_gradient(limit)
+            if norm is not None:
+                return norm
+        return nn.utils.clip_grad_norm_(self._parameters([name]), limit)
 
     def _is_finite(
         self, found: Iterable[tuple[Mapping[str, Tensor], Any]], norms: Mapping[str, Tensor]

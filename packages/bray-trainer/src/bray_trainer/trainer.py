@@ -97,6 +97,7 @@ class Trainer(TrainerHooks):
             self.module,
             self.optimizer,
             self.loss,
+            self.gradients,
             self.batch_weight,
             self.config,
             self.device,

@@ -50,6 +50,11 @@ def standardised(column: Tensor, valid: Tensor | None = None, epsilon: float = 1
         epsilon: Added to σ, so that equal numbers give 0 and not 0 / 0.
     """
     centred = column.detach().double()
+    if valid is None:
+        centred = centred - centred.mean()
+        centred = centred - centred.mean()
+        deviation = centred.square().mean().sqrt()
+        return centred.div_(deviation + epsilon).to(wide(column).dtype)
     for _ in range(2):
         centred = centred - masked_mean(centred, valid)
     deviation = masked_mean(centred.square(), valid).sqrt()

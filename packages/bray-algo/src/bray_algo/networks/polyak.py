@@ -6,7 +6,43 @@ import torch
 from torch import Tensor, nn
 
 
-@torch.no_grad()
+class TargetUpdate:
+    """Moves a target network towards the network that it follows, whose tensors it finds once.
+
+    For what is done at each step: `polyak_` does the same and looks for the tensors each time.
+
+    Args:
+        target: Network that follows.
+        source: Network that learns, with the same parameters and buffers by name. Neither may be
+            given other tensors afterwards.
+
+    Raises:
+        ValueError: the networks' names or shapes differ.
+    """
+
+    def __init__(self, target: nn.Module, source: nn.Module) -> None:
+        self._parameters = _pairs(dict(target.named_parameters()), dict(source.named_parameters()))
+        # What is not saved, such as noise, is the target's own.
+        self._buffers = _pairs(_saved(target), _saved(source))
+
+    @torch.no_grad()
+    def __call__(self, tau: float) -> None:
+        """Move the parameters by a share τ of the way; see `polyak_`.
+
+        Raises:
+            ValueError: τ is out of range.
+        """
+        if not 0.0 < tau <= 1.0:
+            raise ValueError(f"tau: expected above 0 to 1, got {tau}")
+        followers, leaders = self._parameters
+        if tau == 1.0:  # lerp would carry a target's NaN on
+            torch._foreach_copy_(followers, leaders)
+        elif followers:
+            torch._foreach_lerp_(followers, leaders, tau)
+        for follower, leader in zip(*self._buffers, strict=True):
+            follower.copy_(leader)
+
+
 def polyak_(target: nn.Module, source: nn.Module, tau: float) -> None:
     """Move the target's parameters towards the source's, in place: θ' ← (1 − τ) θ' + τ θ.
 
@@ -23,16 +59,7 @@ def polyak_(target: nn.Module, source: nn.Module, tau: float) -> None:
     Raises:
         ValueError: τ is out of range, or the networks' names or shapes differ.
     """
-    if not 0.0 < tau <= 1.0:
-        raise ValueError(f"tau: expected above 0 to 1, got {tau}")
-    followers, leaders = _pairs(dict(target.named_parameters()), dict(source.named_parameters()))
-    if tau == 1.0:  # lerp would carry a target's NaN on
-        torch._foreach_copy_(followers, leaders)
-    elif followers:
-        torch._foreach_lerp_(followers, leaders, tau)
-    # What is not saved, such as noise, is the target's own.
-    for follower, leader in zip(*_pairs(_saved(target), _saved(source)), strict=True):
-        follower.copy_(leader)
+    TargetUpdate(target, source)(tau)
 
 
 def _saved(network: nn.Module) -> dict[str, Tensor]:

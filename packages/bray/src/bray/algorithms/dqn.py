@@ -34,6 +34,7 @@ from bray.policies.values import (
 from bray.sources import atari
 from bray.training.algorithm import Parts, Takes
 from bray.training.off_policy.epsilon_ladder import WorkerEpsilon, exponent
+from bray.training.off_policy.perceptron_dqn import PerceptronDQN, fits
 from bray.training.off_policy.replay_learning import (
     NStepConfig,
     OffPolicy,
@@ -190,6 +191,11 @@ class DQNTrainer(ValueTrainer):
 
     settings: DQNConfig
 
+    def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
+        super().__init__(spaces, parts, *args, **kwargs)
+        is_own = type(self).loss is DQNTrainer.loss and fits(self.module, parts.model)
+        self._by_hand = PerceptronDQN(self.module, self.target, self.optimizer) if is_own else None
+
     @classmethod
     def networks(cls, spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:
         """Make the policy, the same for the same seed."""
@@ -233,9 +239,25 @@ class DQNTrainer(ValueTrainer):
             )
         else:
             loss, terms, priority = value_loss(*networks, batch, self.parts.model, double=double)
+        self._update_priorities(batch, priority)
+        return loss, terms
+
+    def gradients(
+        self, batch: dict[str, Tensor], step: int
+    ) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """Return the same by hand for the default perceptron, with all gradients."""
+        if self._by_hand is None:
+            return None
+        found = self._by_hand(batch, double=self.settings.double)
+        if found is None:
+            return None
+        loss, terms, priority = found
+        self._update_priorities(batch, priority)
+        return loss, terms
+
+    def _update_priorities(self, batch: dict[str, Tensor], priority: Tensor) -> None:
         if self.parts.buffer.prioritized:
             self.replay.update_priorities(batch["key"].numpy(), priority.numpy())
-        return loss, terms
 
 
 _GAMES = {

@@ -18,12 +18,13 @@ from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.annealing import AnnealsLearningRate, check_annealing
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
-from bray.training.minibatches import minibatches
+from bray.training.minibatches import minibatches, shuffled
 from bray.training.on_policy import OnPolicy
+from bray.training.perceptron_ppo import PerceptronPPO, fits
 from bray_actor.spaces import ATARI
 from bray_algo import gae
 from bray_algo.distributions import outputs as distribution
-from bray_algo.losses import ppo
+from bray_algo.losses import ppo_gradients
 from bray_algo.losses.reductions import standardised
 from bray_core import metrics
 from bray_core.layout import Packed
@@ -118,6 +119,10 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         self._approx_kl: Tensor | float = 0.0
         self.generator = torch.Generator().manual_seed(seed)
         super().__init__(*args, seed=seed, **kwargs)
+        is_own = type(self).loss is PPOTrainer.loss
+        self._by_hand = (
+            PerceptronPPO(self.module, self.optimizer) if is_own and fits(self.module) else None
+        )
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.
@@ -127,17 +132,24 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         """
         segments = self._with_advantages(in_order(replay))
         has_memory = "initial_state" in segments
-        rows = segments if has_memory else _flat(segments, "observation")
-        select = select_segments if has_memory else select_steps
-        steps = [1] * len(rows["advantage"])
-        if has_memory:
-            steps = segments["length"].tolist()
+        for batch in self._of_segments(segments) if has_memory else self._of_steps(segments):
+            yield batch
+            if self._is_too_far():
+                return
+
+    def _of_segments(self, segments: Batch) -> Iterator[Batch]:
+        steps = segments["length"].tolist()
         for _ in range(self.part.epochs):
             order = torch.randperm(len(steps), generator=self.generator)
             for index in minibatches(order, steps, self.part.minibatch_size):
-                yield select(rows, index)
-                if self._is_too_far():
-                    return
+                yield select_segments(segments, index)
+
+    def _of_steps(self, segments: Batch) -> Iterator[Batch]:
+        rows = _flat(segments, "observation")
+        count = len(rows["advantage"])
+        for _ in range(self.part.epochs):
+            order = torch.randperm(count, generator=self.generator)
+            yield from shuffled(rows, order, self.part.minibatch_size)
 
     def _is_too_far(self) -> bool:
         target = self.part.target_kl
@@ -169,24 +181,40 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         else:
             outputs = self.module(as_tensors(batch["observation"]))
         log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
-        loss, terms = ppo.loss(
+        loss, terms = ppo_gradients.loss(
             self.gap.see(log_prob, batch),
             entropy,
             outputs["value"],
             batch["log_prob"],
             standardised(batch["advantage"]),
             batch["return"],
-            clip=self.now(self.part.clip),
-            value_coefficient=self.part.value_coefficient,
-            entropy_coefficient=self._entropy_coefficient(outputs),
+            **self._coefficients("logits" in outputs),
         )
         self._approx_kl = terms["approx_kl"]
         return loss, terms
 
-    def _entropy_coefficient(self, outputs: Mapping[str, Any]) -> float:
-        """Return the weight of the entropy bonus, for choices if nobody said it."""
+    def gradients(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """Return the same by hand for the default perceptrons, with all gradients."""
+        if self._by_hand is None:
+            return None
+        settings = self._coefficients(bool(self.module.actions.sizes))
+        found = self._by_hand(batch, standardised(batch["advantage"]), **settings)
+        if found is None:
+            return None
+        log_prob, (loss, terms, *_) = found
+        self.gap.see(log_prob, batch)
+        self._approx_kl = terms["approx_kl"]
+        return loss, terms
+
+    def _coefficients(self, has_choices: bool) -> dict[str, float]:
+        """Return the clip and the weights; of the entropy bonus that for choices if unsaid."""
         given = self.part.entropy_coefficient
-        return (0.01 if "logits" in outputs else 0.0) if given is None else self.now(given)
+        unsaid = 0.01 if has_choices else 0.0
+        return {
+            "clip": self.now(self.part.clip),
+            "value_coefficient": self.part.value_coefficient,
+            "entropy_coefficient": unsaid if given is None else self.now(given),
+        }
 
 
 def _record_fit(segments: Batch) -> None:

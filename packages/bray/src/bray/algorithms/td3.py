@@ -26,7 +26,6 @@ from bray.training.off_policy.policy_and_critics import (
 from bray.training.off_policy.replay_learning import NStepConfig
 from bray_algo.losses import critics, td3
 from bray_algo.losses.reductions import LossTerms
-from bray_algo.networks.polyak import polyak_
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat, PositiveInt
@@ -111,7 +110,7 @@ class TD3Trainer(PolicyAndCriticsTrainer):
         is_delayed_step = td3.is_actor_step(self.steps, self.settings.delay)
         yield self.batch(replay)
         if is_delayed_step:
-            polyak_(self.target, self.module, self.settings.tau)
+            self.move_target(self.settings.tau)
 
     def loss(
         self, batch: dict[str, Tensor], step: int

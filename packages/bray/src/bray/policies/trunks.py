@@ -46,11 +46,15 @@ class FlatNetwork(nn.Sequential):
 
     def forward(self, seen: Nested, extra: Tensor | None = None) -> Tensor:
         """Map observations `[…, *shape]`, and numbers `[…, E]`, to the last layer's `[…, F]`."""
-        x = self._flatten(seen)
+        x = self.vectors(seen)
         x = x if extra is None else torch.cat([x, extra.float()], -1)
         for layer in self:
             x = layer(x)
         return x
+
+    def vectors(self, seen: Nested) -> Tensor:
+        """Map observations `[…, *shape]` to what the first layer reads, float32 `[…, D]`."""
+        return self._flatten(seen)
 
 
 class FlatTrunk(nn.Sequential):

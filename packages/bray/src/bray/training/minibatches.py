@@ -6,6 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
+from bray_core import nested
+from bray_trainer.sequences import Batch, select_steps
+
+_AT_ONCE_BYTES = 2**24
+"""Size up to which an epoch's rows are put in order all at once, which copies all of them."""
+
 
 def minibatches(order: Tensor, steps: Sequence[int], size: int) -> Iterator[Tensor]:
     """Yield the parts of a shuffled order, each of at most `size` steps.
@@ -29,3 +35,24 @@ def minibatches(order: Tensor, steps: Sequence[int], size: int) -> Iterator[Tens
             begin, total = at, 0
         total += count
     yield order[begin:]
+
+
+def shuffled(rows: Batch, order: Tensor, size: int) -> Iterator[Batch]:
+    """Yield rows in a shuffled order, at most `size` at a time, shared out evenly.
+
+    Small rows are put in order once an epoch, as fetching each minibatch takes longer than the
+    copy: the minibatches are then views.
+
+    Args:
+        rows: leaves `[N, …]`.
+        order: numbers of the rows, `[N]`.
+        size: rows of a minibatch, at most.
+    """
+    parts = order.tensor_split(-(-len(order) // size))
+    leaves = nested.flatten(rows).values()
+    if sum(getattr(leaf, "nbytes", _AT_ONCE_BYTES) for leaf in leaves) >= _AT_ONCE_BYTES:
+        yield from (select_steps(rows, part) for part in parts)
+        return
+    ordered = select_steps(rows, order)
+    split = [leaf.tensor_split(len(parts)) for leaf in nested.flatten(ordered).values()]
+    yield from (nested.unflatten(ordered, leaves) for leaves in zip(*split, strict=True))

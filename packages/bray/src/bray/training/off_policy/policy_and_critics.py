@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import torch
 from torch import nn
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 
 from bray.policies.continuous import ActionBounds, Critics
 from bray.policies.first_weights import begin_networks
@@ -23,7 +23,7 @@ from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.replay_learning import OffPolicy, OffPolicyConfig
 from bray.training.off_policy.target import KeepsTarget
-from bray_algo.networks.polyak import polyak_
+from bray_algo.networks.polyak import TargetUpdate
 from bray_core.action_vector import ActionVector
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
@@ -83,6 +83,8 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
             directory=directory,
             normalize_reward=self.settings.normalize_reward,
         )
+        self.move_target = TargetUpdate(self.target, self.followed(dict(self.module.items())))
+        """Moves the target networks by a share of the way."""
 
     def batch(self, replay: Packed) -> Batch:
         """Return a batch of transitions, noted for the statistics, its rewards scaled."""
@@ -126,10 +128,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
     def make_optimizer(self) -> dict[str, Optimizer]:
         """Return an Adam for each module."""
         rate = value_at(self.settings.learning_rate, 0)
-        return {
-            name: Adam(module.parameters(), lr=rate, fused=True)
-            for name, module in self.module.items()
-        }
+        return {name: self.make_adam(module, lr=rate) for name, module in self.module.items()}
 
 
 class TargetCriticsTrainer(PolicyAndCriticsTrainer):
@@ -142,7 +141,7 @@ class TargetCriticsTrainer(PolicyAndCriticsTrainer):
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield the batch; after its step the target critics follow."""
         yield self.batch(replay)
-        polyak_(self.target, self.module["critics"], self.settings.tau)
+        self.move_target(self.settings.tau)
 
 
 C = TypeVar("C", bound=PolicyAndCriticsConfig)
