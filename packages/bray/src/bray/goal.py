@@ -23,8 +23,19 @@ class Goal:
     is registered with; where it has none, the run ends when its budget is used up."""
     evaluation_episodes: PositiveInt = 100
     """Episodes of an evaluation, played with the policy's most likely actions (Atari: drawn)."""
+    evaluate_over_the_wire: bool = False
+    """Whether environments of Gymnasium's own, too, are evaluated by a gamecore process over the
+    wire, as production would see the policy. The returns are the same, and take several times as
+    long where environment and network are quick. Other environments always are."""
     evaluate_at: float | None = None
-    """Mean training return (last 100 episodes) from which evaluations start. None: the goal's."""
+    """Mean training return (last `evaluate_window` episodes) from which evaluations start. After one
+    that falls short the next is a tenth of all frames later, at most a fiftieth of the budget. None:
+    the goal's."""
+    evaluate_window: Annotated[int, Range(minimum=20, maximum=100)] = 100
+    """Newest training episodes whose mean return is compared with `evaluate_at`. With few of them
+    the first evaluation comes soon after the policy has become good, but a lucky streak may bring
+    some that fall short; with many it waits until the poor episodes of before are forgotten. An
+    evaluation alone decides, whatever called for it. 20 to 100."""
     max_frames: PositiveInt | None = None
     """Environment steps after which training gives up, those of earlier launches of the trial
     included. None: the algorithm's own budget."""

@@ -61,6 +61,22 @@ class Environments(Protocol):
         ...
 
 
+def seed_of_lane(seed: int, lane: int) -> int:
+    """Return the seed of a lane's environment in a run or an evaluation of a seed."""
+    return seed * 1_000_003 + lane
+
+
+def share_of_lane(episodes: int, num_envs: int, lane: int) -> int:
+    """Return how many of an evaluation's episodes a lane plays: as many as any other, or one more.
+
+    Args:
+        episodes: number of episodes of all lanes.
+        num_envs: number of lanes.
+        lane: number of the lane, from 0 on.
+    """
+    return episodes // num_envs + (lane < episodes % num_envs)
+
+
 class SingleEnvironments:
     """One Gymnasium environment for each; environment i is seeded with `seed + i`."""
 

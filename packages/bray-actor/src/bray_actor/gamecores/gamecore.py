@@ -26,6 +26,8 @@ from bray_actor.gamecores.environments import (
     StepOutcome,
     VectorEnvironments,
     make_vector,
+    seed_of_lane,
+    share_of_lane,
 )
 from bray_actor.gamecores.gamecore_process import die_with_parent, exit_quietly, play_on
 from bray_actor.spaces import resolve
@@ -89,7 +91,7 @@ def play(
             raise ConfigError(f"{name}: expected 1 or more, got {number}")
     if seed < 0:
         raise ConfigError(f"seed: expected 0 or more, got {seed}")
-    first_seed = seed * 1_000_003 + lane_offset
+    first_seed = seed_of_lane(seed, lane_offset)
     environments: Environments
     if isinstance(environment, str | EnvironmentSpec):
         spec = EnvironmentSpec.of(environment)
@@ -109,7 +111,11 @@ def play(
         num_envs = environment.num_envs
         environments = VectorEnvironments(environment, first_seed)
     lanes = [
-        _Lane(lane_offset + index, _share(episodes, num_envs, index)) for index in range(num_envs)
+        _Lane(
+            lane_offset + index,
+            None if episodes is None else share_of_lane(episodes, num_envs, index),
+        )
+        for index in range(num_envs)
     ]
     try:
         with connect(actors, token=token, timeout_s=_TIMEOUT_S, delta=delta) as client:
@@ -117,12 +123,6 @@ def play(
     finally:
         environments.close()
     return [episode_return for lane in lanes for episode_return in lane.returns]
-
-
-def _share(episodes: int | None, num_envs: int, index: int) -> int | None:
-    if episodes is None:
-        return None
-    return episodes // num_envs + (index < episodes % num_envs)
 
 
 def _play(

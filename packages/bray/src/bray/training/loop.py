@@ -233,7 +233,7 @@ class Loop:
             self._goal.episode_return is not None
             and since >= least
             and len(returns) >= _LEAST_RETURNS
-            and self._goal.is_promising(float(np.mean(returns)))
+            and self._goal.is_promising(float(np.mean(list(returns)[-self._goal.evaluate_window :])))
         )
 
     def _evaluation_returns(self) -> tuple[list[float], str]:
