@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from bray_core import nested
 from bray_core.layout import Packed
+from bray_trainer.adam import UncompiledAdam
 from bray_trainer.arguments import set_training
 from bray_trainer.config import TrainerConfig
 from bray_trainer.stepper import Losses, Stepper, losses_by_metric
@@ -108,7 +109,7 @@ class TrainerHooks:
 
         Adam's eps is 1e-5.
         """
-        return torch.optim.Adam(
+        return UncompiledAdam(
             [p for p in self.module.parameters() if p.requires_grad],
             lr=self.config.learning_rate,
             eps=1e-5,

@@ -28,9 +28,9 @@ class Goal:
     wire, as production would see the policy. The returns are the same, and take several times as
     long where environment and network are quick. Other environments always are."""
     evaluate_at: float | None = None
-    """Mean training return (last `evaluate_window` episodes) from which evaluations start. After one
-    that falls short the next is a tenth of all frames later, at most a fiftieth of the budget. None:
-    the goal's."""
+    """Mean training return (last `evaluate_window` episodes) from which evaluations start. After
+    one that falls short the next comes when there are a tenth more frames, or a fiftieth of the
+    budget if that is less. None: the goal's."""
     evaluate_window: Annotated[int, Range(minimum=20, maximum=100)] = 100
     """Newest training episodes whose mean return is compared with `evaluate_at`. With few of them
     the first evaluation comes soon after the policy has become good, but a lucky streak may bring

@@ -227,13 +227,13 @@ class Loop:
         since = self._state.frames - self._state.evaluated_at
         if self._evaluate_every is not None:
             return since >= self._evaluate_every
-        returns = self._state.returns
+        returns = list(self._state.returns)[-self._goal.evaluate_window :]
         least = min(_LEAST_SHARE * self._state.evaluated_at, _MOST_SHARE * self._budget)
         return (
             self._goal.episode_return is not None
             and since >= least
             and len(returns) >= _LEAST_RETURNS
-            and self._goal.is_promising(float(np.mean(list(returns)[-self._goal.evaluate_window :])))
+            and self._goal.is_promising(float(np.mean(returns)))
         )
 
     def _evaluation_returns(self) -> tuple[list[float], str]:
