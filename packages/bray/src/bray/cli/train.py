@@ -15,6 +15,7 @@ from bray_core.cli import main
 from bray_core.command import Command
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG, trial_of
+from bray_core.process.garbage import paused_garbage_collection
 
 if TYPE_CHECKING:
     from bray.goal import Goal, Outcome
@@ -85,19 +86,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bray.templates.loading import compose, load
-
     task, settings = options.task, options.overrides
     if task is not None and "=" in task:  # what looks like a task is a setting
         task, settings = None, [task, *settings]
     settings = [*settings, *_from_options(options)]
+    if task is not None and options.env is not None:
+        raise ConfigError(f"--env: is for templates; the task is {task!r} already")
+    template = _template(options, task, settings)
     if task is None:
-        template = load(options.what, settings, options.env)  # before what is slow
         launch = _launch_of_template(options)
     else:
-        if options.env is not None:
-            raise ConfigError(f"--env: is for templates; the task is {task!r} already")
-        template = compose(options.what, task, settings)
         name = f"{Path(options.what).name}-{task.rpartition(':')[2]}"
         if options.seeds is None:
             name += f"-{template.seed}"
@@ -117,6 +115,16 @@ def _run(options: argparse.Namespace) -> int:
             goes_on=options.go_on,
         )
     return train(template, launch, is_json=options.json, goes_on=options.go_on)
+
+
+def _template(options: argparse.Namespace, task: str | None, settings: list[str]) -> Template:
+    """Read the template, or make one of an algorithm and its task; most imports come with it."""
+    with paused_garbage_collection():
+        from bray.templates.loading import compose, load
+
+        if task is None:
+            return load(options.what, settings, options.env)  # before what is slow
+        return compose(options.what, task, settings)
 
 
 def _from_options(options: argparse.Namespace) -> list[str]:
