@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -12,6 +13,14 @@ from bray_core.errors import ConfigError
 from bray_core.files.saved_file import write_atomic
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range, check_fields
 from bray_core.trials.trial import RESULT
+
+_LEAST_RETURNS = 20
+"""Episodes before their mean return says anything."""
+_LEAST_SHARE = 0.1
+"""Frames between two evaluations for which the training returns call, as a share of those before:
+a short run is evaluated soon."""
+_MOST_SHARE = 1 / 50
+"""The same as a share of the budget, which is enough in a long run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +127,25 @@ class Goal:
         """Return whether a training return is good enough to evaluate; none is without a goal."""
         wanted = self.episode_return if self.evaluate_at is None else self.evaluate_at
         return wanted is not None and mean_return >= wanted
+
+    def calls_for_evaluation(
+        self, returns: Iterable[float], frames: int, evaluated_at: int
+    ) -> bool:
+        """Return whether what was played in training calls for an evaluation.
+
+        Args:
+            returns: returns of the newest training episodes, oldest first.
+            frames: environment steps so far.
+            evaluated_at: environment steps at the last evaluation; 0: there was none.
+        """
+        newest = list(returns)[-self.evaluate_window :]
+        least = min(_LEAST_SHARE * evaluated_at, _MOST_SHARE * self.budget)
+        return (
+            self.episode_return is not None
+            and frames - evaluated_at >= least
+            and len(newest) >= _LEAST_RETURNS
+            and self.is_promising(sum(newest) / len(newest))
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
