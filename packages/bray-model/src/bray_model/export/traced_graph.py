@@ -9,7 +9,6 @@ exporter where anything is different.
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +63,7 @@ def write_traced_graph(
     flat = FlatModule(module, signature, takes_bf16=False).eval()
     example = resize(example, 2)  # torch would take a batch of 1 for a constant
     leaves = tuple(torch.from_numpy(leaf) for _, leaf in nested.items(example))
-    model = _traced(flat, leaves, signature)
+    model = _traced(path, flat, leaves, signature)
     names = {f"module.{name}": f"{WEIGHT_PREFIX}{name}" for name in module.state_dict()}
     held = {one.name for one in model.graph.initializer}
     inputs = [one for one in model.graph.input if one.name not in held]
@@ -77,17 +76,17 @@ def write_traced_graph(
 
 
 def _traced(
-    flat: torch.nn.Module, leaves: tuple[torch.Tensor, ...], signature: Signature
+    path: Path, flat: torch.nn.Module, leaves: tuple[torch.Tensor, ...], signature: Signature
 ) -> onnx.ModelProto:
+    """Trace a module into the file `path`; return what is in it."""
     names, results = list(signature.input_tree.paths), list(signature.output_tree.paths)
-    file = io.BytesIO()
     with quiet(), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("ignore")  # that this exporter is the older one
-        warnings.simplefilter("always", torch.jit.TracerWarning)
+        warnings.simplefilter("always", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         torch.onnx.export(
             flat,
             leaves,
-            file,
+            path,
             dynamo=False,
             verbose=False,
             opset_version=_OPSET,
@@ -100,7 +99,7 @@ def _traced(
         )
     if told:
         raise ExportError(f"torch cannot trace the module: {told[0].message}")
-    model = onnx.load_from_string(file.getvalue())
+    model = onnx.load(path)
     if narrow := [kind for kind in _types(model.graph) if kind in _NARROW]:
         kind = onnx.TensorProto.DataType.Name(narrow[0])
         raise ExportError(f"a traced module computes in FLOAT alone, got {kind}")
