@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,7 @@ from bray_model.engines.torch_engine import TorchEngine
 from bray_model.export.export_folder import read_report
 from bray_model.export.graph_writer import write_graph
 from bray_model.export.row_check import check_rows
+from bray_model.export.traced_graph import write_traced_graph
 from bray_model.export.trial_inputs import trial_inputs
 from bray_model.export.validate import validate
 
@@ -340,6 +342,50 @@ def test_a_scripted_module_answers_and_is_not_exported(tmp_path, make):
     assert list(tmp_path.iterdir()) == []
 
 
+# Tracing, and what it would lose.
+
+UNTRACED = {
+    "a branch on numbers": lambda parts, x: parts[0](x) if x.sum() > 0 else parts[0](-x),
+    "a branch on rows": lambda parts, x: parts[0](x) if x.shape[0] > 1 else -parts[0](x),
+    "rows as a number": lambda parts, x: parts[0](x) + torch.zeros(int(x.shape[0]), 1),
+    "half inside": lambda parts, x: parts[0](x).bfloat16().float(),
+}
+
+
+@pytest.mark.parametrize("name", UNTRACED)
+def test_what_a_trace_may_lose_is_not_traced(name, tmp_path):
+    module = Calls(UNTRACED[name], network(4, 3)).eval()
+    definition = open_definition(module, zeros(4))
+    with pytest.raises(ExportError, match=r"cannot trace the module|computes in FLOAT alone"):
+        write_traced_graph(tmp_path / "g", module, definition.signature, definition.example)
+
+
+@pytest.mark.parametrize("fault", [None, "raises", "differs", "fixed"])
+def test_what_is_not_traced_right_is_read_by_the_other_exporter(fault, tmp_path, monkeypatch):
+    def broken(path, module, signature, example):
+        written = write_traced_graph(path, module, signature, example)
+        graph = onnx.load(path)
+        if fault == "raises":
+            raise RuntimeError("no trace")
+        if fault == "differs":
+            graph.graph.initializer[0].CopyFrom(
+                onnx.numpy_helper.from_array(np.zeros((3, 4), np.float32), "module.weight")
+            )
+            onnx.save(graph, path)
+        return replace(written, exchange=b"none") if fault == "fixed" else written
+
+    monkeypatch.setattr("bray_model.export.exporter.write_traced_graph", broken)
+    with Model(nn.Linear(4, 3), zeros(4)) as model:
+        model.export(tmp_path / "e")
+        assert_alike(model, tmp_path / "e")
+        with Model(tmp_path / "e") as exported:
+            assert exported.publish(model.weights()[1]) == 1
+    opset = onnx.load(tmp_path / "e/model.onnx").opset_import[0].version
+    assert (opset == 18) is (fault is None)  # the other exporter's is newer
+    files = {file.name for file in (tmp_path / "e").iterdir()}
+    assert files == {*Manifest.read(tmp_path / "e").files, "manifest.json"}
+
+
 def test_no_rows_and_no_numbers_are_named():
     with pytest.raises(SpecError, match="example_inputs: expected arrays with at least one row"):
         Model(nn.Linear(4, 2), np.zeros((0, 4), np.float32))
@@ -370,6 +416,7 @@ def test_a_manifest_says_what_made_the_export(exported):
 
 def test_weights_too_large_for_one_file_lie_beside_the_graph(tmp_path, monkeypatch):
     """2 GB are the limit; here it is lower."""
+    monkeypatch.setattr("bray_model.export.traced_graph.MOST_WEIGHT_BYTES", 1000)
     monkeypatch.setattr("bray_model.export.torch_graph.MAX_BYTES", 1000)
     with Model(network(64, 64, 3), zeros(64)) as model:
         model.export(tmp_path / "e")

@@ -31,7 +31,7 @@ def test_a_shipped_template_loads_and_overrides_win() -> None:
     loaded = template.load("cartpole", ["trainer.learning_rate=3e-4", "model.hidden=[32]"])
     assert (loaded.algorithm, loaded.environment) == ("ppo", "CartPole-v1")
     wanted = {"hidden": (32,), "num_envs": 8, "num_processes": 2, "steps_per_replay": 512}
-    wanted |= {"minibatch_size": 128}
+    wanted |= {"minibatch_size": 64, "gae_lambda": 0.98}
     assert loaded.parts == load_algorithm("ppo").of("CartPole-v1", **wanted).parts
 
 

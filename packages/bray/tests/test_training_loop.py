@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,25 @@ def test_a_good_training_return_lets_it_evaluate_now_and_then(run: bray.Run, par
     collects = [parts.did[:i].count(PLAY) for i in at]
     assert collects[:7] == [20, 22, 25, 28, 31, 34, 37]
     assert collects[-1] == 150
+
+
+def test_a_window_of_the_newest_returns_calls_for_an_evaluation() -> None:
+    """Those of before do not hold it up, and after one there are a tenth more frames first."""
+    returns = [0.0] * 80 + [150.0] * 20
+    goal = Goal(episode_return=475.0, evaluate_at=150.0, evaluate_window=20, max_frames=1_000_000)
+    assert goal.calls_for_evaluation(returns, 10_000, 0)
+    assert not goal.calls_for_evaluation(returns[:-1], 10_000, 0)
+    assert not replace(goal, evaluate_window=21).calls_for_evaluation(returns, 10_000, 0)
+    assert not goal.calls_for_evaluation(returns[-19:], 10_000, 0)
+    assert not goal.calls_for_evaluation(returns, 10_999, 10_000)
+    assert goal.calls_for_evaluation(returns, 11_000, 10_000)
+    assert goal.calls_for_evaluation(returns, 520_000, 500_000)  # a fiftieth of the budget
+
+
+@pytest.mark.parametrize("window", [0, 19, 101])
+def test_a_window_is_of_20_to_100_episodes(window: int) -> None:
+    with pytest.raises(ConfigError, match=f"evaluate_window: expected .* got {window}"):
+        Goal(evaluate_window=window)
 
 
 def test_it_ends_when_an_evaluation_reaches_the_goal(run: bray.Run, parts: Parts) -> None:

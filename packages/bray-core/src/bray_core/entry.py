@@ -12,10 +12,16 @@ _SIGNALS = (_signal.SIGINT, _signal.SIGTERM)
 
 
 def main() -> int:
-    """Run the command of this process and return its exit code; see `bray_core.cli.main`."""
+    """Run the command of this process, and end it or return its exit code.
+
+    See `bray_core.cli.main` and `bray_core.process.quick_exit`.
+    """
     for number in _SIGNALS:
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, end_at_once)
     from bray_core import cli
 
-    return cli.main()
+    code = cli.main()
+    from bray_core.process.quick_exit import end_process
+
+    return end_process(code)

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim import Adam
+
+from bray_trainer.adam import UncompiledAdam
 
 _MOST = 2**20
 """Numbers up to which parameters are joined: copying the gradients of more costs what it saves."""
 
 
-class FlatAdam(Adam):
+class FlatAdam(UncompiledAdam):
     """Fused Adam that updates all parameters at once: they become views of one tensor.
 
     What can be seen of it is `torch.optim.Adam`: its groups, its state by parameter, its

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from bray_core import nested
 from bray_core.layout import Packed
+from bray_trainer.adam import UncompiledAdam
 from bray_trainer.arguments import set_training
 from bray_trainer.config import TrainerConfig
 from bray_trainer.flat_adam import FlatAdam, can_join
@@ -134,7 +135,7 @@ class TrainerHooks:
         if is_plain and can_join(parameters):
             return FlatAdam(parameters, lr=lr, eps=eps)
         is_fused = self.device.type in ("cpu", "cuda")
-        return torch.optim.Adam(parameters, lr=lr, eps=eps, fused=is_fused)
+        return UncompiledAdam(parameters, lr=lr, eps=eps, fused=is_fused)
 
     def make_scheduler(self) -> LRScheduler | Mapping[str, LRScheduler] | None:
         """Return learning-rate schedulers, stepped once a replay; by default none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -12,6 +13,14 @@ from bray_core.errors import ConfigError
 from bray_core.files.saved_file import write_atomic
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range, check_fields
 from bray_core.trials.trial import RESULT
+
+_LEAST_RETURNS = 20
+"""Episodes before their mean return says anything."""
+_LEAST_SHARE = 0.1
+"""Frames between two evaluations for which the training returns call, as a share of those before:
+a short run is evaluated soon."""
+_MOST_SHARE = 1 / 50
+"""The same as a share of the budget, which is enough in a long run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +32,19 @@ class Goal:
     is registered with; where it has none, the run ends when its budget is used up."""
     evaluation_episodes: PositiveInt = 100
     """Episodes of an evaluation, played with the policy's most likely actions (Atari: drawn)."""
+    evaluate_over_the_wire: bool = False
+    """Whether environments of Gymnasium's own, too, are evaluated by a gamecore process over the
+    wire, as production would see the policy. The returns are the same, and take several times as
+    long where environment and network are quick. Other environments always are."""
     evaluate_at: float | None = None
-    """Mean training return (last 100 episodes) from which evaluations start. None: the goal's."""
+    """Mean training return (last `evaluate_window` episodes) from which evaluations start. After
+    one that falls short the next comes when there are a tenth more frames, or a fiftieth of the
+    budget if that is less. None: the goal's."""
+    evaluate_window: Annotated[int, Range(minimum=20, maximum=100)] = 100
+    """Newest training episodes whose mean return is compared with `evaluate_at`. With few of them
+    the first evaluation comes soon after the policy has become good, but a lucky streak may bring
+    some that fall short; with many it waits until the poor episodes of before are forgotten. An
+    evaluation alone decides, whatever called for it. 20 to 100."""
     max_frames: PositiveInt | None = None
     """Environment steps after which training gives up, those of earlier launches of the trial
     included. None: the algorithm's own budget."""
@@ -107,6 +127,25 @@ class Goal:
         """Return whether a training return is good enough to evaluate; none is without a goal."""
         wanted = self.episode_return if self.evaluate_at is None else self.evaluate_at
         return wanted is not None and mean_return >= wanted
+
+    def calls_for_evaluation(
+        self, returns: Iterable[float], frames: int, evaluated_at: int
+    ) -> bool:
+        """Return whether what was played in training calls for an evaluation.
+
+        Args:
+            returns: returns of the newest training episodes, oldest first.
+            frames: environment steps so far.
+            evaluated_at: environment steps at the last evaluation; 0: there was none.
+        """
+        newest = list(returns)[-self.evaluate_window :]
+        least = min(_LEAST_SHARE * evaluated_at, _MOST_SHARE * self.budget)
+        return (
+            self.episode_return is not None
+            and frames - evaluated_at >= least
+            and len(newest) >= _LEAST_RETURNS
+            and self.is_promising(sum(newest) / len(newest))
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import overload
+
 from bray_core.errors import ConfigError
 
 TICK_TIMEOUT_S = 900.0
@@ -30,6 +32,15 @@ def lane_seed(seed: int, lane: int) -> int:
     return seed * 1_000_003 + lane
 
 
-def lane_share(total: int | None, num_lanes: int, index: int) -> int | None:
-    """Return how much of a total a lane plays; None: there is no end."""
-    return None if total is None else total // num_lanes + (index < total % num_lanes)
+@overload
+def lane_share(total: int, num_lanes: int, lane: int) -> int: ...
+@overload
+def lane_share(total: int | None, num_lanes: int, lane: int) -> int | None: ...
+
+
+def lane_share(total: int | None, num_lanes: int, lane: int) -> int | None:
+    """Return how much of a total a lane plays: as much as any other, or one more.
+
+    None: there is no end.
+    """
+    return None if total is None else total // num_lanes + (lane < total % num_lanes)

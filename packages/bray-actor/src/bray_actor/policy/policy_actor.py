@@ -75,6 +75,11 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         check_fields(self)
 
+    def metric_labels(self) -> dict[str, str]:
+        """Return the labels of the metrics of what it plays."""
+        labels = {"phase": self.phase, "role": self.role}
+        return {name: label for name, label in labels.items() if label}
+
     def action_vector(self) -> ActionVector | None:
         """Return what turns drawn numbers into the simulator's actions; None leaves them.
 
@@ -133,8 +138,7 @@ class PolicyActor(Actor):
         self._options = options
         self._model = model
         self._config = config
-        labels = {"phase": config.phase, "role": config.role}
-        self._labels = {name: label for name, label in labels.items() if label}
+        self._labels = config.metric_labels()
         self._buffer = buffer
         self._push_timeout_s = push_timeout_s
         self._actions = config.action_vector() if actions is None else actions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 PROJECT = Path("trials")
@@ -35,3 +36,14 @@ def _order(launch: Path) -> tuple[str, int]:
     day, _, rest = launch.name.partition("-")
     second, _, number = rest.partition("-")
     return f"{day}-{second}", int(number) if number.isdecimal() else 0
+
+
+def trial_name(algorithm: str, task: str, seed: int | None) -> str:
+    """Return the folder of a trial of an algorithm on a task; without a seed it is a group's."""
+    name = f"{Path(algorithm).name}-{task.rpartition(':')[2]}"
+    return as_name(name if seed is None else f"{name}-{seed}")
+
+
+def as_name(text: str) -> str:
+    """Return what a trial's folder may be named."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)

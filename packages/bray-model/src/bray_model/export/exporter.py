@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -14,9 +14,7 @@ from typing import Any
 import safetensors.numpy
 import torch
 
-from bray_core import nested
-from bray_core.errors import ConfigError, ExportError
-from bray_core.nested import Nested
+from bray_core.errors import ConfigError
 from bray_core.process import memory
 from bray_core.protocols import Weights
 from bray_model.engines.definition import NetworkDefinition
@@ -24,17 +22,14 @@ from bray_model.engines.engine import Engine
 from bray_model.engines.onnx_engine import OnnxEngine
 from bray_model.engines.torch_engine import TorchEngine
 from bray_model.export.bench import ForwardMeasurement, median_us
+from bray_model.export.comparison import BATCH_SIZES, ExportComparison
 from bray_model.export.export_folder import check_target, new_folder
 from bray_model.export.export_report import (
     ExportReport,
-    OutputError,
     check_tolerance,
-    join,
-    output_error,
 )
-from bray_model.export.row_check import check_rows
 from bray_model.export.torch_graph import WrittenGraph, write_torch_graph
-from bray_model.export.trial_inputs import trial_inputs
+from bray_model.export.traced_graph import is_traceable, write_traced_graph
 from bray_model.export_files.manifest import (
     EXCHANGE,
     GRAPH,
@@ -49,12 +44,9 @@ from bray_model.versions.weights import refuse_nan
 
 logger = logging.getLogger(__name__)
 
-BATCH_SIZES = (1, 2, 7, 64)
 RTOL = 1e-3
 _RTOL_OF = {"FLOAT16": 2e-2, "BFLOAT16": 1e-1}
 """Tolerance for a module that computes in fewer bits: some twenty times a number's rounding."""
-_NEAR_ZERO = 0.1
-"""Below it errors are absolute: `atol = rtol * 0.1`."""
 _TIMED_SIZES, _TIMED_S = (1, 64), 0.03
 _OTHER_WEIGHTS = 0.9
 """Factor of the weights that a graph is tried with, below 1: a share such as ε stays one."""
@@ -94,86 +86,98 @@ def export(
     assert isinstance(definition.engine, TorchEngine)
     engine = definition.engine.plain(weights)
     refuse_nan(engine.views())
-    definition = replace(definition, engine=engine)
     check_tolerance(tolerance)
+    definition = replace(definition, engine=engine)
     with new_folder(path) as folder:
-        written = _write_graph(folder, definition)
-        memory.give_back()  # what torch's exporter needed, before onnxruntime needs as much
-        rtol = _rtol(written) if tolerance is None else float(tolerance)
-        comparison = _Comparison(definition, rtol, tuple(random_outputs))
-        report = _report(path, folder, comparison)
-        files = [GRAPH, *written.files]
-        if _write_exchange(folder, comparison, written):
-            files += [EXCHANGE, WEIGHTS]
-        else:
-            logger.warning("export %s: its weights are fixed: they are part of its graph", name)
-        (folder / REPORT).write_bytes(report.to_json())
+        made = _made(folder, path, definition, tuple(random_outputs), tolerance)
+        (folder / REPORT).write_bytes(made.report.to_json())
         manifest = Manifest(
             name=name,
             version=definition.version,
             signature=definition.signature,
             actor=actor,
-            files={file: file_sha256(folder / file) for file in (*files, REPORT)},
-            made_with=_made_with(written, engine),
+            files={file: file_sha256(folder / file) for file in (*made.files, REPORT)},
+            made_with=_made_with(made.written, engine),
         )
         (folder / MANIFEST).write_bytes(manifest.to_json())
     memory.give_back()
-    return report
+    if EXCHANGE not in made.files:
+        logger.warning("export %s: its weights are fixed: they are part of its graph", name)
+    return made.report
 
 
-class _Comparison:
-    """Runs an export and its module on the same inputs."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Made:
+    """The graphs of an export, written and compared."""
 
-    def __init__(
-        self, definition: NetworkDefinition, rtol: float, random_outputs: tuple[str, ...]
-    ) -> None:
-        assert isinstance(definition.engine, TorchEngine)
-        assert definition.example is not None
-        self.definition = definition
-        self.module = definition.engine
-        self.rtol, self.atol = rtol, rtol * _NEAR_ZERO
-        self.random_outputs = random_outputs
-        self.inputs = trial_inputs(self.module.run, definition.example, max(BATCH_SIZES))
+    written: WrittenGraph
+    report: ExportReport
+    files: tuple[str, ...]
+    """Files that were written."""
 
-    def errors(self, exported: Engine) -> tuple[OutputError, ...]:
-        """Return how far each output is from the module's, but for those drawn at random.
 
-        Raises:
-            ExportError: one of them fails.
-        """
-        paths = self.definition.signature.output_tree.paths
-        found = []
-        for rows in BATCH_SIZES:
-            for inputs in (resize(self.definition.example, rows), _first(self.inputs, rows)):
-                want = nested.flatten(_run_module(self.module, inputs, rows))
-                got = nested.flatten(exported.run(inputs))
-                pairs = zip(paths, got.values(), want.values(), strict=True)
-                found.append(
-                    [
-                        output_error(path, a, b, self.rtol, self.atol)
-                        for path, a, b in pairs
-                        if path not in self.random_outputs
-                    ]
-                )
-        return join(found)
+def _made(
+    folder: Path,
+    path: Path,
+    definition: NetworkDefinition,
+    random_outputs: tuple[str, ...],
+    tolerance: float | None,
+) -> _Made:
+    """Write and compare the graphs: traced, if that gives all of the module, else read by torch.
 
-    def check_rows(self) -> None:
-        """Raise ExportError if the module's rows depend on each other."""
-        compared = [
-            path
-            for path in self.definition.signature.output_tree.paths
-            if path not in self.random_outputs
-        ]
-        check_rows(self.module.run, self.inputs, compared, self.rtol, self.atol)
+    A traced module without draws is the same in each call, so that the comparison sees all of it.
+
+    Raises:
+        ExportError: torch cannot export the module, or the graph differs from it.
+    """
+    engine = definition.engine
+    assert isinstance(engine, TorchEngine)
+    if not random_outputs and not engine.takes_bf16 and is_traceable(engine.module):
+        # A comparison changes the weights, and the module may be asked once more.
+        tried = replace(definition, engine=engine.plain(None))
+        try:
+            made = _compared(folder, path, tried, random_outputs, tolerance, is_traced=True)
+        except Exception:  # torch, onnxruntime and user code raise anything
+            logger.debug("%s: not traced", path, exc_info=True)
+        else:
+            if EXCHANGE in made.files:
+                return made
+        for left in folder.iterdir():
+            left.unlink()
+    return _compared(folder, path, definition, random_outputs, tolerance, is_traced=False)
+
+
+def _compared(
+    folder: Path,
+    path: Path,
+    definition: NetworkDefinition,
+    random_outputs: tuple[str, ...],
+    tolerance: float | None,
+    *,
+    is_traced: bool,
+) -> _Made:
+    written = _write_graph(folder, definition, is_traced=is_traced)
+    memory.give_back()  # what torch's exporter needed, before onnxruntime needs as much
+    rtol = _rtol(written) if tolerance is None else float(tolerance)
+    comparison = ExportComparison(definition, rtol, random_outputs)
+    report = _report(path, folder, comparison)
+    files = [GRAPH, *written.files]
+    if _write_exchange(folder, comparison, written):
+        files += [EXCHANGE, WEIGHTS]
+    return _Made(written=written, report=report, files=tuple(files))
 
 
 def _rtol(written: WrittenGraph) -> float:
     return max((_RTOL_OF.get(dtype, RTOL) for dtype in written.dtypes), default=RTOL)
 
 
-def _write_graph(folder: Path, definition: NetworkDefinition) -> WrittenGraph:
+def _write_graph(folder: Path, definition: NetworkDefinition, *, is_traced: bool) -> WrittenGraph:
     assert isinstance(definition.engine, TorchEngine)
     assert definition.example is not None
+    if is_traced:
+        return write_traced_graph(
+            folder / GRAPH, definition.engine.module, definition.signature, definition.example
+        )
     return write_torch_graph(
         folder / GRAPH,
         definition.engine.module,
@@ -183,7 +187,7 @@ def _write_graph(folder: Path, definition: NetworkDefinition) -> WrittenGraph:
     )
 
 
-def _report(path: Path, folder: Path, comparison: _Comparison) -> ExportReport:
+def _report(path: Path, folder: Path, comparison: ExportComparison) -> ExportReport:
     """Compare the graph in `folder` with the module. Raises ExportError: it differs."""
     definition, engine = comparison.definition, comparison.module
     exported = OnnxEngine(folder / GRAPH, definition.signature)
@@ -204,7 +208,7 @@ def _report(path: Path, folder: Path, comparison: _Comparison) -> ExportReport:
     )
 
 
-def _write_exchange(folder: Path, comparison: _Comparison, written: WrittenGraph) -> bool:
+def _write_exchange(folder: Path, comparison: ExportComparison, written: WrittenGraph) -> bool:
     """Write the graph that takes its weights as inputs, and the weights, where it works.
 
     It is tried with other weights, which the module has afterwards.
@@ -243,21 +247,6 @@ def _installed(package: str) -> str:
         return installed(package)
     except PackageNotFoundError:  # such as onnxruntime-gpu in its place
         return "unknown"
-
-
-def _run_module(module: Engine, inputs: tuple[Nested, ...], rows: int) -> Nested:
-    try:
-        return module.run(inputs)
-    except Exception as error:  # the user's code raises anything
-        raise ExportError(
-            f"the module fails with {rows} row{'s' * (rows > 1)} ({type(error).__name__}: "
-            f"{error}): an export is asked for any number of rows, one too"
-        ) from error
-
-
-def _first(tree: tuple[Nested, ...], rows: int) -> tuple[Nested, ...]:
-    first: tuple[Nested, ...] = nested.map(lambda leaf: leaf[:rows], tree)
-    return first
 
 
 def _latency(

@@ -61,13 +61,13 @@ def write_torch_graph(
     Raises:
         ExportError: torch cannot export the module.
     """
-    _check_exportable(module)
-    flat = _Flat(module, signature, takes_bf16).eval()
+    check_exportable(module)
+    flat = FlatModule(module, signature, takes_bf16).eval()
     example = resize(example, 2)  # torch would take a batch of 1 for a constant
     leaves = tuple(torch.from_numpy(leaf) for _, leaf in nested.items(example))
     program = _exported(flat, leaves, signature)
     exchange, dtypes = _with_weights_as_inputs(program.model, module), _dtypes(program.model)
-    with _quiet():
+    with quiet():
         program.optimize()
     files: tuple[str, ...] = ()
     if total_bytes(program.model) < MAX_BYTES:
@@ -79,8 +79,14 @@ def write_torch_graph(
     return WrittenGraph(exchange=exchange, files=files, opset=opset, dtypes=dtypes)
 
 
-class _Flat(torch.nn.Module):
-    """A module with leaves as arguments and results, in the signature's order."""
+class FlatModule(torch.nn.Module):
+    """A module with leaves as arguments and results, in the signature's order.
+
+    Args:
+        module: Module in eval mode.
+        signature: says what its arguments are made of.
+        takes_bf16: Whether the module wants its floats as bfloat16.
+    """
 
     def __init__(self, module: torch.nn.Module, signature: Signature, takes_bf16: bool) -> None:
         super().__init__()
@@ -89,6 +95,7 @@ class _Flat(torch.nn.Module):
         self._takes_bf16 = takes_bf16
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the module's outputs, flat."""
         given = [leaf.bfloat16() if self._is_narrowed(leaf) else leaf for leaf in leaves]
         outputs = self.module(*self._build(given))
         # A tensor has one name: one that came in, or stands twice among the outputs, is copied.
@@ -104,7 +111,12 @@ class _Flat(torch.nn.Module):
         return self._takes_bf16 and leaf.is_floating_point()
 
 
-def _check_exportable(module: torch.nn.Module) -> None:
+def check_exportable(module: torch.nn.Module) -> None:
+    """Refuse modules that torch does not export.
+
+    Raises:
+        ExportError: a part of it is a script.
+    """
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             raise ExportError(
@@ -118,7 +130,7 @@ def _exported(
 ) -> torch.onnx.ONNXProgram:
     batch = torch.export.Dim("batch")
     try:
-        with _quiet():
+        with quiet():
             program = torch.onnx.export(
                 flat,
                 leaves,
@@ -161,7 +173,7 @@ def _with_weights_as_inputs(model: Any, module: torch.nn.Module) -> bytes:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence the exporter's advice about itself; its errors are raised, not logged."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level

@@ -13,7 +13,8 @@ from bray.cli.launch import Launch, add_arguments
 from bray_core.cli import main
 from bray_core.command import Command
 from bray_core.errors import ConfigError
-from bray_core.files.trial_folders import CONFIG, trial_of
+from bray_core.files.trial_folders import CONFIG, as_name, trial_name, trial_of
+from bray_core.process.garbage import paused_garbage_collection
 
 if TYPE_CHECKING:
     from bray.goal import Goal, Outcome
@@ -84,26 +85,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from bray.composition.whole_run import completed_goal, trial_name
-    from bray.templates.loading import compose, load
-
     task, settings = options.task, options.overrides
     if task is not None and "=" in task:  # what looks like a task is a setting
         task, settings = None, [task, *settings]
     settings = [*settings, *_from_options(options)]
+    if task is not None and options.env is not None:
+        raise ConfigError(f"--env: is for templates; the task is {task!r} already")
+    template = _template(options, task, settings)
     if task is None:
-        template = load(options.what, settings, options.env)  # before what is slow
         launch = _launch_of_template(options)
     else:
-        if options.env is not None:
-            raise ConfigError(f"--env: is for templates; the task is {task!r} already")
-        template = compose(options.what, task, settings)
         seed = template.seed if options.seeds is None else None
         launch = Launch.of(options, trial_name(options.what, task, seed))
     if template.enable == "deploy":
         return main(["serve", str(launch.project / launch.trial)])
     if options.seeds is not None:
         from bray.cli.seeds import train_seeds
+        from bray.composition.whole_run import completed_goal
 
         return train_seeds(
             template,
@@ -115,6 +113,16 @@ def _run(options: argparse.Namespace) -> int:
             goes_on=options.go_on,
         )
     return train(template, launch, is_json=options.json, goes_on=options.go_on)
+
+
+def _template(options: argparse.Namespace, task: str | None, settings: list[str]) -> Template:
+    """Read the template, or make one of an algorithm and its task; most imports come with it."""
+    with paused_garbage_collection():
+        from bray.templates.loading import compose, load
+
+        if task is None:
+            return load(options.what, settings, options.env)  # before what is slow
+        return compose(options.what, task, settings)
 
 
 def _from_options(options: argparse.Namespace) -> list[str]:
@@ -134,8 +142,6 @@ def _from_options(options: argparse.Namespace) -> list[str]:
 
 def _launch_of_template(options: argparse.Namespace) -> Launch:
     """Return the launch of a template: in the trial whose settings it is, or one of its name."""
-    from bray.composition.whole_run import as_name
-
     path = Path(options.what)
     trial = trial_of(path / CONFIG if (path / CONFIG).is_file() else path)
     name = trial.resolve().name

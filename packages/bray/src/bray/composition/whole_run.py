@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -87,14 +86,3 @@ def already_reached(trial: Path, goal: Goal) -> str | None:
         f"{trial} has reached its {wanted}: {goal.measure} {mean:.6g} after {frames:,} frames. "
         "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
     )
-
-
-def trial_name(algorithm: str, task: str, seed: int | None) -> str:
-    """Return the folder of a trial of an algorithm on a task; without a seed it is a group's."""
-    name = f"{Path(algorithm).name}-{task.rpartition(':')[2]}"
-    return as_name(name if seed is None else f"{name}-{seed}")
-
-
-def as_name(text: str) -> str:
-    """Return what a trial's folder may be named."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)

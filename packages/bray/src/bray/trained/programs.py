@@ -9,20 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bray.callbacks import Callback
-from bray.composition.whole_run import (
-    already_reached,
-    as_name,
-    completed_goal,
-    run_template,
-    trial_name,
-)
+from bray.composition.whole_run import already_reached, completed_goal, run_template
 from bray.retention import RetentionPolicy
 from bray.run import Run, init
 from bray.templates.loading import compose
 from bray.templates.loading import load as load_template
 from bray.trained.agent import TrainedAgent
 from bray_core.errors import ConfigError
-from bray_core.files.trial_folders import PROJECT
+from bray_core.files.trial_folders import PROJECT, as_name, trial_name
 
 _OPTIONS = {
     "goal": "goal.episode_return",

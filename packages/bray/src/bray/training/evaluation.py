@@ -1,7 +1,9 @@
 """Evaluation: whole episodes by a version that does not change meanwhile.
 
-Policies that answer gamecores are evaluated as production would see them, over the wire. Policies
-of teams play in this process.
+Policies are evaluated as production would see them: a gamecore process calls them over the wire.
+Environments of Gymnasium's own are played in this process instead, with the same returns and in a
+fraction of the time, unless `Goal.evaluate_over_the_wire` is set. Policies of teams play in this
+process.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 
@@ -22,7 +25,9 @@ from bray.policies.networks import example_inputs
 from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.policy.lane_barrier import LaneBarrier
+from bray_actor.runners.most_likely_play import play_most_likely
 from bray_actor.runners.team_environments import TeamEnvironment
+from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.protocols import ModelProtocol
 from bray_core.spaces import Spaces
@@ -86,19 +91,73 @@ def evaluate_latest(
 ) -> list[float]:
     """Play episodes with a `snapshot` of a model; return their returns, as `evaluate` does.
 
+    In this process, where that is a matter of speed alone; see `plays_here`.
+
     Args:
         model: model that is trained; has `weights()`.
         module: module of the same kind, on the CPU; a recurrent one has `state_size`.
         spaces: what the policy sees and may do.
         environment: a Gymnasium id, or how it is made.
-        goal: says how many episodes.
+        goal: says how many episodes, and whether they are played over the wire.
         seed: seed of the run.
     """
     state_size = getattr(module, "state_size", 0)
     with snapshot(model, module, example_inputs(spaces, state_size)) as policy:
         config = PolicyConfig(state_size=state_size, spaces=spaces.described())
+        is_here = not goal.evaluate_over_the_wire and plays_here(environment)
+        play = evaluate_here if is_here else evaluate
         episodes = goal.evaluation_episodes
-        return evaluate(policy, environment, episodes, seed=seed + EVALUATION_SEED, config=config)
+        return play(policy, environment, episodes, seed=seed + EVALUATION_SEED, config=config)
+
+
+def plays_here(environment: str | EnvironmentSpec) -> bool:
+    """Return whether an environment is evaluated in this process.
+
+    Gymnasium's own are, which cannot take this process with them. Others keep a process of their
+    own, and so do Atari games, whose actions are drawn by each session.
+
+    Args:
+        environment: a Gymnasium id, or how it is made.
+    """
+    spec = EnvironmentSpec.of(environment)
+    if spec.is_atari or spec.stepping != "worker":
+        return False
+    if not all(wrapper.startswith("gymnasium.") for wrapper in spec.wrappers):
+        return False
+    known = gymnasium.registry.get(resolve(spec.environment))
+    return known is not None and str(known.entry_point).startswith("gymnasium.envs.")
+
+
+def evaluate_here(
+    model: LocalModel,
+    environment: str | EnvironmentSpec,
+    episodes: int,
+    *,
+    seed: int,
+    config: PolicyConfig | None = None,
+) -> list[float]:
+    """Play episodes as `evaluate` does, in this process: the returns are the same bit by bit.
+
+    Args:
+        model: policy whose weights do not change meanwhile.
+        environment: a Gymnasium id, or how it is made; no Atari game.
+        episodes: number of episodes.
+        seed: seed of the environments.
+        config: what is known of the policy, such as the state of a recurrent one.
+
+    Raises:
+        BrayError: the environment failed again and again, or an output does not fit.
+        DeadlineError: it took longer than ten minutes.
+    """
+    return play_most_likely(
+        EnvironmentSpec.of(environment).with_limit(),
+        model,
+        episodes,
+        num_envs=NUM_ENVS,
+        seed=seed,
+        config=replace(config or PolicyConfig(), deterministic=True, phase="evaluation"),
+        timeout_s=_TIMEOUT_S,
+    )
 
 
 def evaluate(

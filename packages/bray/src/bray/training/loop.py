@@ -28,13 +28,6 @@ from bray.training.progress import display
 from bray_actor.episodes import PlayedEpisode
 from bray_core.cli import check_interrupted
 
-_LEAST_RETURNS = 20
-"""Episodes before their mean return says anything."""
-_LEAST_SHARE = 0.1
-"""Frames between two evaluations for which the training returns call, as a share of those before:
-a short run is evaluated soon."""
-_MOST_SHARE = 1 / 50
-"""The same as a share of the budget, which is enough in a long run."""
 POLL_S = 0.25
 _SHOW_S = 2.0
 
@@ -224,17 +217,10 @@ class Loop:
 
     def _wants_evaluation(self) -> bool:
         """Return whether it is time to evaluate, before the budget is used up."""
-        since = self._state.frames - self._state.evaluated_at
+        frames, evaluated_at = self._state.frames, self._state.evaluated_at
         if self._evaluate_every is not None:
-            return since >= self._evaluate_every
-        returns = self._state.returns
-        least = min(_LEAST_SHARE * self._state.evaluated_at, _MOST_SHARE * self._budget)
-        return (
-            self._goal.episode_return is not None
-            and since >= least
-            and len(returns) >= _LEAST_RETURNS
-            and self._goal.is_promising(float(np.mean(returns)))
-        )
+            return frames - evaluated_at >= self._evaluate_every
+        return self._goal.calls_for_evaluation(self._state.returns, frames, evaluated_at)
 
     def _evaluation_returns(self) -> tuple[list[float], str]:
         """Return the returns that decide, and whose they are in words, if not an evaluation's."""
