@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import time
@@ -13,7 +14,9 @@ from bray_server.hosting.access_log import log_request
 from bray_server.hosting.http_reader import CONTINUE, MAX_PIPELINED, SERVER_PAGES, HttpReader
 from bray_server.hosting.http_replies import error_headers, reply_head
 from bray_server.hosting.http_request import HttpRequest
+from bray_server.hosting.repeated_head import RepeatedHead
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
+from bray_server.sessions.direct_ticks import BegunTick
 from bray_server.sessions.dispatcher import PendingRequest
 from bray_server.sessions.error_codes import STATUS
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest
@@ -25,8 +28,9 @@ _KINDS = {
     b"end": int(Kind.END),
     b"stop": int(Kind.END),
 }
-_CALL = int(Kind.CALL)
+_TICK, _CALL = int(Kind.TICK), int(Kind.CALL)
 _JSON = b"application/json"
+_BYTES = b"application/octet-stream"
 _LARGE_BYTES = 16 * 1024
 
 
@@ -73,6 +77,15 @@ class HttpConnection(HttpReader):
 
     def _put(self, request: HttpRequest) -> None:
         """Hand a step to the dispatcher. Raises ServiceError: it is refused."""
+        kind, session = self._step(request)
+        self.num_under_way = 1
+        body = request.take_body()
+        if _is_in_json(request):
+            body = JsonBody(body)
+        self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
+
+    def _step(self, request: HttpRequest) -> tuple[int, bytes]:
+        """Return the kind and the session of a step. Raises ServiceError: it is refused."""
         if request.method != b"POST":
             raise ServiceError("method_not_allowed", "/step: expected POST")
         headers = request.headers
@@ -89,11 +102,49 @@ class HttpConnection(HttpReader):
             if not session:
                 missing = f"step_kind {_text(given)} needs the header 'session'"
                 raise ServiceError("bad_session", missing)
-        self.num_under_way = 1
-        body = request.take_body()
-        if b"content-type" in headers and _is_json(headers[b"content-type"]):
+        return kind, session
+
+    def _answer_repeated(self, head: RepeatedHead, body: bytes) -> bool:
+        """Answer a step while no other request is under way, without a task if possible."""
+        if not head.is_known:
+            self._look_at(head)
+        if not head.kind or self.is_paused or self.is_closing:
+            return False
+        reply = None
+        if head.is_direct and not self.is_blocked:
+            reply = self.host.dispatcher.answer_at_once(
+                head.kind, head.session, body, self.last_received
+            )
+            if type(reply) is bytes and len(reply) < _LARGE_BYTES:
+                self.write(
+                    b"%bContent-Length: %d\r\n\r\n%b" % (reply_head(200, _BYTES), len(reply), reply)
+                )
+                return True
+        if head.is_json:
             body = JsonBody(body)
-        self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
+        request = self._answering = head.request.again(b"", self.last_received)
+        item = (self, head.kind, head.session, body, request, self.last_received)
+        self.num_under_way = 1
+        if reply is None:
+            self.host.dispatcher.put(item)
+        elif type(reply) is BegunTick:
+            reply.go_on(item)
+        else:
+            self.reply(item, reply)
+        return True
+
+    def _look_at(self, head: RepeatedHead) -> None:
+        """Find out what requests with a head ask for."""
+        head.is_known = True
+        request = head.request
+        if request.url != b"/step":
+            return
+        with contextlib.suppress(ServiceError):  # each of them is answered by the error
+            head.kind, head.session = self._step(request)
+        head.is_json = _is_in_json(request)
+        has_id = b"x-request-id" in request.headers
+        is_plain = not (head.is_json or has_id or self.host.access_log)
+        head.is_direct = is_plain and head.kind in (_TICK, _CALL)
 
     def _put_page(self, request: HttpRequest, path: bytes) -> None:
         """Hand a page of the service to the dispatcher. Raises ServiceError: it is refused."""
@@ -133,7 +184,7 @@ class HttpConnection(HttpReader):
         elif isinstance(reply, PageReply):
             self._reply_page(request, reply)
         else:
-            content_type = _JSON if type(reply) is JsonBody else b"application/octet-stream"
+            content_type = _JSON if type(reply) is JsonBody else _BYTES
             self._reply(request, 200, content_type, reply)
         if self.host.access_log:
             log_request(
@@ -158,7 +209,8 @@ class HttpConnection(HttpReader):
         body = json.dumps({"error": {"code": error.code, "message": error.message}}).encode()
         status = STATUS.get(error.code, 500)
         extra = error_headers(error, is_step=b"/step" in request.url)
-        request.headers.setdefault(b"x-request-id", secrets.token_hex(8).encode())
+        if b"x-request-id" not in request.headers:  # others may have the same head
+            request.headers = {**request.headers, b"x-request-id": _new_id()}
         if self._is_page(request):
             assert self.host.pages is not None
             self._reply_page(request, self.host.pages.error(error, status), extra)
@@ -201,8 +253,13 @@ class HttpConnection(HttpReader):
             self.close()
 
 
-def _is_json(content_type: bytes) -> bool:
+def _is_in_json(request: HttpRequest) -> bool:
+    content_type = request.headers.get(b"content-type", b"")
     return content_type.partition(b";")[0].strip().lower() == _JSON
+
+
+def _new_id() -> bytes:
+    return secrets.token_hex(8).encode()
 
 
 def _text(value: bytes) -> str:
