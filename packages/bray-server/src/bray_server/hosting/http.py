@@ -11,6 +11,7 @@ import time
 from bray_core.errors import ServiceError
 from bray_core.json_body import JsonBody
 from bray_server.hosting.access_log import log_request
+from bray_server.hosting.connection import ServerContext
 from bray_server.hosting.http_reader import CONTINUE, MAX_PIPELINED, SERVER_PAGES, HttpReader
 from bray_server.hosting.http_replies import error_headers, reply_head
 from bray_server.hosting.http_request import HttpRequest
@@ -38,7 +39,14 @@ class HttpConnection(HttpReader):
     """One HTTP client; its requests are answered one after the other, in order.
 
     Sessions over HTTP are bound to no connection: the idle timeout ends those that were left.
+
+    Args:
+        host: The server.
     """
+
+    def __init__(self, host: ServerContext) -> None:
+        super().__init__(host)
+        self._answer_at_once = host.dispatcher.answer_at_once
 
     def check_time(self, now: float) -> None:
         """End the connection if it stalls, or if the client only seemed to be half closed.
@@ -105,46 +113,62 @@ class HttpConnection(HttpReader):
         return kind, session
 
     def _answer_repeated(self, head: RepeatedHead, body: bytes) -> bool:
-        """Answer a step while no other request is under way, without a task if possible."""
+        """Answer a request while no other is under way, without a task if possible."""
         if not head.is_known:
             self._look_at(head)
-        if not head.kind or self.is_paused or self.is_closing:
+        transport = self._transport
+        if head.kind is None or self.is_paused or transport is None or transport.is_closing():
             return False
         reply = None
         if head.is_direct and not self.is_blocked:
-            reply = self.host.dispatcher.answer_at_once(
-                head.kind, head.session, body, self.last_received
-            )
+            reply = self._answer_at_once(head.kind, head.session, body, self.last_received)
             if type(reply) is bytes and len(reply) < _LARGE_BYTES:
-                self.write(
-                    b"%bContent-Length: %d\r\n\r\n%b" % (reply_head(200, _BYTES), len(reply), reply)
+                size = len(reply)
+                transport.write(
+                    b"%bContent-Length: %d\r\n\r\n%b" % (reply_head(200, _BYTES), size, reply)
                 )
                 return True
-        if head.is_json:
-            body = JsonBody(body)
+        self._take(head, head.kind, body, reply)
+        return True
+
+    def _take(
+        self,
+        head: RepeatedHead,
+        kind: int,
+        body: bytes,
+        reply: bytes | ServiceError | BegunTick | None,
+    ) -> None:
+        """Answer a request as any other, from where `_answer_repeated` has brought it."""
         request = self._answering = head.request.again(b"", self.last_received)
-        item = (self, head.kind, head.session, body, request, self.last_received)
+        given: bytes | PageRequest = body
+        if head.page is not None:
+            request.is_page = True
+            given = head.page.again(body)
+        elif head.is_json:
+            given = JsonBody(body)
+        item = (self, kind, head.session, given, request, self.last_received)
         self.num_under_way = 1
         if reply is None:
             self.host.dispatcher.put(item)
-        elif type(reply) is BegunTick:
+        elif isinstance(reply, BegunTick):
             reply.go_on(item)
         else:
             self.reply(item, reply)
-        return True
 
     def _look_at(self, head: RepeatedHead) -> None:
         """Find out what requests with a head ask for."""
         head.is_known = True
         request = head.request
-        if request.url != b"/step":
-            return
-        with contextlib.suppress(ServiceError):  # each of them is answered by the error
-            head.kind, head.session = self._step(request)
-        head.is_json = _is_in_json(request)
-        has_id = b"x-request-id" in request.headers
-        is_plain = not (head.is_json or has_id or self.host.access_log)
-        head.is_direct = is_plain and head.kind in (_TICK, _CALL)
+        if request.url == b"/step":
+            with contextlib.suppress(ServiceError):  # each of them is answered by the error
+                head.kind, head.session = self._step(request)
+            head.is_json = _is_in_json(request)
+            has_id = b"x-request-id" in request.headers
+            is_plain = not (head.is_json or has_id or self.host.access_log)
+            head.is_direct = is_plain and head.kind in (_TICK, _CALL)
+        elif self._is_page(request) and self.host.check_page is None:
+            head.kind = PAGE
+            head.page = self._page_request(request, request.path, request.method, b"")
 
     def _put_page(self, request: HttpRequest, path: bytes) -> None:
         """Hand a page of the service to the dispatcher. Raises ServiceError: it is refused."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bray_server.hosting.http_request import HttpRequest
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
+from bray_server.sessions.pages import PageRequest
 
 _END = b"\r\n\r\n"
 _MAX_HEAD_BYTES = 1024
@@ -28,6 +29,7 @@ class RepeatedHead:
         "is_known",
         "kind",
         "num_bytes",
+        "page",
         "request",
         "session",
     )
@@ -39,10 +41,12 @@ class RepeatedHead:
         self.num_bytes = len(data) + request.length
         """Length of a whole request with this head."""
         self.is_known = False
-        """Whether it is known what the request asks for: the next four are right."""
-        self.kind = 0
-        """Kind of the step; 0: it is none."""
+        """Whether it is known what the request asks for: what follows here is right."""
+        self.kind: int | None = None
+        """Kind of the step, or PAGE; None: it is looked at anew each time."""
         self.session = b""
+        self.page: PageRequest | None = None
+        """The page that is asked for, without the body."""
         self.is_json = False
         self.is_direct = False
         """Whether it may be answered by `DirectTicks`."""

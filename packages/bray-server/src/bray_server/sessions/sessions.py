@@ -6,9 +6,9 @@ import asyncio
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence, Sized
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from bray_core.errors import BrayError, ServiceError
 from bray_core.json_body import JsonBody
@@ -16,7 +16,7 @@ from bray_server.limits.bounded_log import BoundedLog
 from bray_server.limits.limits import Limits
 from bray_server.sessions.deadlines import cancelled, resume_with_deadline, with_deadline
 from bray_server.sessions.json_replies import answer_in_json, in_form_of
-from bray_server.sessions.pages import PAGE, PageReply, PageRequest, Pages, public_paths
+from bray_server.sessions.pages import PAGE, PageReply, PageRequest, Pages, grouped, public_paths
 from bray_server.sessions.server_metrics import BUCKETS_S, ServerMetrics
 from bray_server.sessions.services import Service, not_bytes, sort_service
 from bray_server.sessions.session_table import (
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _START, _TICK, _END, _CALL = map(int, (Kind.START, Kind.TICK, Kind.END, Kind.CALL))
 
 
+T = TypeVar("T", bound=Sized)
+R = TypeVar("R", bound=Sized)
 OnWait = Callable[[], None]
 """Called when a request waits for the first time."""
 
@@ -71,6 +73,7 @@ class Sessions:
         self._max_requests = limits.max_requests
         self._others = others
         self._pages = pages
+        self._grouped = grouped(pages)
         self._public = public_paths(pages)
         self._table = SessionTable(limits, others)
         self._entries = self._table.entries
@@ -313,23 +316,47 @@ class Sessions:
             bodies: Bodies of the calls.
             received_s: Time when the first of them was whole, by `time.monotonic`.
         """
+        return await self._together(_CALL, bodies, self._answer_calls, received_s)
+
+    async def answer_pages(
+        self, requests: Sequence[PageRequest], received_s: float
+    ) -> Sequence[PageReply | ServiceError]:
+        """Answer requests of one `page_group` together; never raise an error.
+
+        Args:
+            requests: The requests.
+            received_s: Time when the first of them was whole, by `time.monotonic`.
+        """
+        return await self._together(PAGE, requests, self._answer_pages, received_s)
+
+    def page_group(self, request: PageRequest) -> Hashable | None:
+        """Return what is equal for requests that may be answered together; None: this one alone."""
+        return None if self._grouped is None else self._grouped.group(request)
+
+    async def _together(
+        self,
+        kind: int,
+        bodies: Sequence[T],
+        work: Callable[[Sequence[T]], Awaitable[Sequence[R | ServiceError]]],
+        received_s: float,
+    ) -> Sequence[R | ServiceError]:
+        """Count requests that are answered together."""
         metrics = self.metrics
         count = len(bodies)
-        metrics.requests[_CALL] += count
+        metrics.requests[kind] += count
         metrics.bytes_in += sum(map(len, bodies))
         room = max(0, self._max_requests - self._running)
         self._running += count
         try:
-            replies = await self._answer_calls(bodies[:room])
+            replies = await work(bodies[:room])
             if room < count:
                 full = ServiceError("overloaded", f"{self._running - count} requests are under way")
                 replies = [*replies, *[full] * (count - room)]
             for reply in replies:
-                if isinstance(reply, bytes):
-                    metrics.bytes_out += len(reply)
-                else:
-                    assert isinstance(reply, ServiceError)
+                if isinstance(reply, ServiceError):
                     metrics.count_error(reply.code)
+                else:
+                    metrics.bytes_out += len(reply)
             return replies
         finally:
             elapsed_s = time.monotonic() - received_s
@@ -338,6 +365,23 @@ class Sessions:
             self._running -= count
             if self.draining:
                 self._changed.set()
+
+    async def _answer_pages(
+        self, requests: Sequence[PageRequest]
+    ) -> Sequence[PageReply | ServiceError]:
+        assert self._grouped is not None
+        try:
+            if self.ends_calls:
+                raise ServiceError("draining", "the server is shutting down")
+            if not requests:
+                return []
+            work = self._grouped.answer_together(requests)
+            replies = await with_deadline(work, self._limits.tick_timeout_s)  # type: ignore[arg-type]
+            if len(replies) != len(requests):
+                raise ValueError(f"expected {len(requests)} replies, got {len(replies)}")
+            return replies
+        except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
+            return [self._failed(error, b"")] * len(requests)
 
     async def _answer_calls(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
         assert self._ticks is not None
