@@ -313,7 +313,7 @@ async def test_context_variables_of_a_tick_are_its_own(server: Server) -> None:
 
 
 async def test_others_have_a_turn_after_so_many_ticks(server: Server) -> None:
-    direct, found = DirectTicks(server.sessions), list[object]()
+    direct, found = DirectTicks(server.sessions, ()), list[object]()
     await server.sessions.answer(Kind.START, b"s", b"")
 
     def many() -> None:
@@ -354,7 +354,7 @@ async def test_a_reader_that_is_blocked_is_answered_later(server: Server) -> Non
 
 
 async def test_calls_inside_a_task_are_left_to_the_queue(server: Server) -> None:
-    direct = DirectTicks(server.sessions)
+    direct = DirectTicks(server.sessions, ())
     await server.sessions.answer(Kind.START, b"s", b"")
     for _ in range(3):
         assert direct.answer(int(Kind.TICK), b"s", b"x", 0.0) is None

@@ -46,7 +46,7 @@ class HttpConnection(HttpReader):
 
     def __init__(self, host: ServerContext) -> None:
         super().__init__(host)
-        self._answer_at_once = host.dispatcher.answer_at_once
+        self._answer_at_once = host.dispatcher.direct.answer
 
     def check_time(self, now: float) -> None:
         """End the connection if it stalls, or if the client only seemed to be half closed.

@@ -73,7 +73,10 @@ class HttpReader(Connection):
         self.last_received = time.monotonic()
         head = self._head
         if head is not None and len(data) == head.num_bytes and data.startswith(head.data):
-            self._repeat(head, data[len(head.data) :])
+            self._open_bytes = 0
+            body = data[len(head.data) :]
+            if self._answering is not None or self._queue or not self._answer_repeated(head, body):
+                self._repeat(head, body)
             return
         if len(data) <= _SLICE_BYTES and not self._rest:
             self._parse_all(data)
@@ -97,10 +100,7 @@ class HttpReader(Connection):
             self._head = head_of(data, self._queue[-1])
 
     def _repeat(self, head: RepeatedHead, body: bytes) -> None:
-        """Take a request that has the head of the one before."""
-        self._open_bytes = 0
-        if self._answering is None and not self._queue and self._answer_repeated(head, body):
-            return
+        """Put a request that has the head of the one before into the queue."""
         request = head.request.again(b"", self.last_received)
         if request.url != b"/step":
             self._check_before_body(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,10 +47,12 @@ class DirectTicks:
 
     Args:
         sessions: What answers requests.
+        queue: Requests that wait for their turn: while there are some nobody is answered here.
     """
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, queue: Collection[object]) -> None:
         self._sessions = sessions
+        self._queue = queue
         self._spare: SpareTask | None = None
         self._context = copy_context()
         self._num_left = _MAX_IN_A_TURN
@@ -66,37 +68,21 @@ class DirectTicks:
             body: Body of the request.
             received_s: Time when the request was whole, by `time.monotonic`.
         """
-        entry = self._sessions.free(kind, session)
-        if entry is None or not self._is_ready():
+        spare, sessions = self._spare, self._sessions
+        entry = sessions.free(kind, session)
+        if entry is None or self._queue or not self._num_left:
             return None
         if entry.num_to_queue:
             entry.num_to_queue -= 1
             return None
-        self._num_left -= 1
-        if not self._num_left:  # counted over many turns, so that most need no callback
-            asyncio.get_running_loop().call_soon(self._refill)
-        self._sessions.begin(entry, kind, len(body))
-        return self._answer(entry, session, body, received_s)
-
-    def _is_ready(self) -> bool:
-        """Return whether a tick may be begun now; if not, it may be in a later turn."""
-        spare = self._spare
-        if spare is None or spare.task.done():
-            spare = self._renew()
-        return spare.is_ready and self._num_left > 0 and asyncio.current_task() is None
-
-    def _answer(
-        self, entry: OpenSession, session: bytes, body: bytes, received_s: float
-    ) -> bytes | ServiceError | BegunTick:
-        spare, sessions = self._spare, self._sessions
-        assert spare is not None
+        if spare is None or not spare.enter():
+            self._prepare()
+            return None
+        sessions.begin(entry, kind, len(body))
         try:
-            begun = spare.step(_first_step, entry.actor.tick, body)
+            begun = spare.context.run(_first_step, entry.actor.tick, body)
         except StopIteration as done:
-            if spare.context != self._context:  # what a tick has set there is its own
-                spare.dismiss()
-                self._renew()
-            return sessions.succeed(entry, session, done.value, received_s)
+            reply = done.value
         except asyncio.CancelledError:
             return sessions.fail(entry, session, cancelled(), received_s)
         except Exception as error:  # noqa: BLE001  the request's edge: it becomes a reply
@@ -104,9 +90,17 @@ class DirectTicks:
         except BaseException:
             sessions.leave(entry, received_s)
             raise
-        entry.num_to_queue = _MOST_TO_QUEUE
-        self._renew()
-        return BegunTick(partial(self._go_on, spare, entry, received_s, begun))
+        else:
+            self._spare = None
+            self._prepare()
+            entry.num_to_queue = _MOST_TO_QUEUE
+            return BegunTick(partial(self._go_on, spare, entry, received_s, begun))
+        finally:
+            spare.leave()
+            self._num_left -= 1
+            if not self._num_left or spare.context != self._context:
+                self._clean_up(spare)
+        return sessions.succeed(entry, session, reply, received_s)
 
     def stop(self) -> None:
         """End the task that stood ready."""
@@ -114,10 +108,18 @@ class DirectTicks:
             self._spare.dismiss()
             self._spare = None
 
-    def _renew(self) -> SpareTask:
-        """Have another task stand ready in the next turn."""
-        self._spare = SpareTask(self._context.copy())
-        return self._spare
+    def _prepare(self) -> None:
+        """Have a task stand ready in the event loop's next turn."""
+        if self._spare is None or self._spare.task.done():
+            self._spare = SpareTask(self._context.copy())
+
+    def _clean_up(self, spare: SpareTask) -> None:
+        """See to it that others have a turn, and that a tick's context variables are its own."""
+        if not self._num_left:  # counted over many turns, so that most need no callback
+            asyncio.get_running_loop().call_soon(self._refill)
+        if spare is self._spare and spare.context != self._context:
+            spare.dismiss()
+            self._spare = None
 
     def _refill(self) -> None:
         self._num_left = _MAX_IN_A_TURN

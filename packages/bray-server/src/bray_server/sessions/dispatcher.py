@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from bray_core.errors import ServiceError
-from bray_server.sessions.direct_ticks import BegunTick, DirectTicks
+from bray_server.sessions.direct_ticks import DirectTicks
 from bray_server.sessions.pages import PAGE
 from bray_server.sessions.session_table import SessionOwner
 from bray_server.sessions.sessions import Sessions
@@ -71,29 +70,12 @@ class Dispatcher:
         """The request that `_serve` is answering."""
         self._together: set[asyncio.Task[None]] = set()
         """Tasks that answer calls together; the set keeps them alive."""
-        self._direct = DirectTicks(sessions)
-
-    def answer_at_once(
-        self, kind: int, session: bytes, body: bytes, received_s: float
-    ) -> bytes | ServiceError | BegunTick | None:
-        """Answer a tick or call before this returns, if none waits for its turn.
-
-        Args:
-            kind: TICK or CALL of `frames.Kind`.
-            session: Id of the session; not used for CALL.
-            body: Body of the request.
-            received_s: Time when the request was whole, by `time.monotonic`.
-
-        Returns:
-            The reply, or a tick that waits and needs the request; None: `put` it.
-        """
-        if self._queue:
-            return None
-        return self._direct.answer(kind, session, body, received_s)
+        self.direct = DirectTicks(sessions, self._queue)
+        """Answers ticks that do not need to be put here."""
 
     def stop(self) -> None:
-        """End the task that stands ready for `answer_at_once`."""
-        self._direct.stop()
+        """End the task that stands ready for direct ticks."""
+        self.direct.stop()
 
     def put(self, item: PendingRequest) -> None:
         """Answer a request soon."""

@@ -206,7 +206,9 @@ class Sessions:
         if type(reply) is not bytes:
             return self.fail(entry, session, not_bytes(reply), received_s)
         self.metrics.bytes_out += len(reply)
-        self.leave(entry, received_s)
+        entry.busy = False  # as in `leave`
+        entry.last_used = now = time.monotonic()
+        self._count_time(now - received_s)
         return reply
 
     def fail(

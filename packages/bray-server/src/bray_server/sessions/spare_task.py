@@ -33,23 +33,23 @@ class SpareTask:
         self.task = self._loop.create_task(self._run(), context=context)
         """The task."""
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether work may be begun in its name: not before the event loop's next turn."""
-        return self._wake is not None and not self._wake.done()
+    def enter(self) -> bool:
+        """Begin to act as this task; False: it does not stand ready.
 
-    def step(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function as if this task did it, and return what it returns; no task may run.
-
-        Args:
-            function: What is called.
-            arguments: Its arguments.
+        It does not before the event loop's next turn, nor while another task runs. Who has entered
+        calls functions by `context.run`, and then `leave`.
         """
-        _enter_task(self._loop, self.task)
+        if self._wake is None or self._wake.done():
+            return False
         try:
-            return self.context.run(function, *arguments)
-        finally:
-            _leave_task(self._loop, self.task)
+            _enter_task(self._loop, self.task)
+        except RuntimeError:  # inside of a task
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Act as this task no more."""
+        _leave_task(self._loop, self.task)
 
     def go_on(self, rest: Rest) -> None:
         """Let the task run the rest of what was begun in its name.
