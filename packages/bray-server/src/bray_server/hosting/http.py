@@ -139,10 +139,9 @@ class HttpConnection(HttpReader):
         reply: bytes | ServiceError | BegunTick | None,
     ) -> None:
         """Answer a request as any other, from where `_answer_repeated` has brought it."""
-        request = self._answering = head.request.again(b"", self.last_received)
+        request = self._answering = head.request  # shared: a reply changes nothing of it
         given: bytes | PageRequest = body
         if head.page is not None:
-            request.is_page = True
             given = head.page.again(body)
         elif head.is_json:
             given = JsonBody(body)
@@ -168,6 +167,7 @@ class HttpConnection(HttpReader):
             head.is_direct = is_plain and head.kind in (_TICK, _CALL)
         elif self._is_page(request) and self.host.check_page is None:
             head.kind = PAGE
+            request.is_page = True
             head.page = self._page_request(request, request.path, request.method, b"")
 
     def _put_page(self, request: HttpRequest, path: bytes) -> None:
@@ -203,8 +203,9 @@ class HttpConnection(HttpReader):
             request.counted_bytes = 0
         if not isinstance(reply, ServiceError) and len(reply) > UNCOUNTED_BYTES:
             reply = self._sendable(reply)
+        request_id = request.id if self.host.access_log else b""
         if isinstance(reply, ServiceError):
-            self._reply_error(request, reply)
+            request_id = self._reply_error(request, reply)
         elif isinstance(reply, PageReply):
             self._reply_page(request, reply)
         else:
@@ -213,7 +214,7 @@ class HttpConnection(HttpReader):
         if self.host.access_log:
             log_request(
                 peer=self.peer,
-                request_id=request.id.decode(),
+                request_id=request_id.decode(),
                 kind=item[1],
                 session=item[2],
                 path=item[3].path if isinstance(item[3], PageRequest) else "",
@@ -229,17 +230,21 @@ class HttpConnection(HttpReader):
             extra += b"%b: %b\r\n" % (name, value)
         self._reply(request, reply.status, reply.content_type, reply.body, extra)
 
-    def _reply_error(self, request: HttpRequest, error: ServiceError) -> None:
+    def _reply_error(self, request: HttpRequest, error: ServiceError) -> bytes:
+        """Answer with an error; return the id by which the client may ask about it."""
         body = json.dumps({"error": {"code": error.code, "message": error.message}}).encode()
         status = STATUS.get(error.code, 500)
         extra = error_headers(error, is_step=b"/step" in request.url)
-        if b"x-request-id" not in request.headers:  # others may have the same head
-            request.headers = {**request.headers, b"x-request-id": _new_id()}
+        request_id = request.id
+        if b"x-request-id" not in request.headers:
+            request_id = secrets.token_hex(8).encode()
+            extra += b"X-Request-Id: %b\r\n" % request_id
         if self._is_page(request):
             assert self.host.pages is not None
             self._reply_page(request, self.host.pages.error(error, status), extra)
         else:
             self._reply(request, status, _JSON, body, extra)
+        return request_id
 
     def _is_page(self, request: HttpRequest) -> bool:
         """Whether a request is for a page of the service, even if it could not be read whole."""
@@ -280,10 +285,6 @@ class HttpConnection(HttpReader):
 def _is_in_json(request: HttpRequest) -> bool:
     content_type = request.headers.get(b"content-type", b"")
     return content_type.partition(b";")[0].strip().lower() == _JSON
-
-
-def _new_id() -> bytes:
-    return secrets.token_hex(8).encode()
 
 
 def _text(value: bytes) -> str:

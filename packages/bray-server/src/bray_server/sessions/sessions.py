@@ -378,7 +378,7 @@ class Sessions:
             if not requests:
                 return []
             work = self._grouped.answer_together(requests)
-            replies = await with_deadline(work, self._limits.tick_timeout_s)  # type: ignore[arg-type]
+            replies = await with_deadline(work, self._limits.tick_timeout_s)
             if len(replies) != len(requests):
                 raise ValueError(f"expected {len(requests)} replies, got {len(replies)}")
             return replies
