@@ -99,15 +99,15 @@ class Dispatcher:
             if item[1] == _CALL and self._sessions.answers_calls_together:
                 self._put_calls(item)
                 continue
-            if item[1] == PAGE and (group := self._sessions.page_group(item[3])) is not None:
-                self._put_pages(item, group)
-                continue
             self._item = item
             caller = item[0]
             if caller.is_lost:
                 continue
             if caller.is_blocked:
                 caller.hold(item)
+                continue
+            if item[1] == PAGE and (group := self._sessions.page_group(item[3])) is not None:
+                self._put_pages(item, group)
                 continue
             try:
                 reply = await answer(item[1], item[2], item[3], caller, step_aside, item[5])
@@ -129,7 +129,8 @@ class Dispatcher:
         sessions = self._sessions
 
         def belongs(item: PendingRequest) -> bool:
-            return item[1] == PAGE and sessions.page_group(item[3]) == group
+            is_there = item[1] == PAGE and not item[0].is_lost
+            return is_there and sessions.page_group(item[3]) == group
 
         self._put_together(first, belongs, sessions.answer_pages)
 

@@ -333,7 +333,9 @@ class Sessions:
 
     def page_group(self, request: PageRequest) -> Hashable | None:
         """Return what is equal for requests that may be answered together; None: this one alone."""
-        return None if self._grouped is None else self._grouped.group(request)
+        if self._grouped is None or self.ends_calls or self._running >= self._max_requests:
+            return None  # it will be refused, unread
+        return self._grouped.group(request)
 
     async def _together(
         self,
