@@ -141,8 +141,13 @@ class InferRequest:
     def reply_of(self, name: str, leaves: Leaves, version: int) -> tuple[bytes, int | None]:
         """Return the body of the reply as `reply` does, for output leaves `[B, ...]`.
 
+        Args:
+            name: Name of the model.
+            leaves: Leaves of the model's outputs.
+            version: Version that has answered.
+
         Raises:
-            SpecError: as `reply`.
+            SpecError: An output that is wanted in JSON holds what JSON cannot say; names it.
         """
         entries: list[dict[str, Any]] = []
         tail: list[bytes] = []

@@ -40,7 +40,7 @@ class PageRequest:
     """Whether another worker forwarded the request: it is not forwarded to a third."""
     is_draining: bool = False
     """Whether the server is shutting down; only public pages are asked then."""
-    read: object = None
+    read: object = field(default=None, init=False, repr=False, compare=False)
     """What the pages keep of it between `group` and `answer_together`."""
 
     def __len__(self) -> int:
