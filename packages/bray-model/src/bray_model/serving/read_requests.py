@@ -19,7 +19,7 @@ from bray_server import PageReply
 logger = logging.getLogger(__name__)
 
 Replies = list[PageReply | Exception | None]
-"""For each request its reply, or why it has none; None: it is to be asked alone."""
+"""The reply to each request, or why it has none; None: it is to be asked alone."""
 
 
 @dataclass(frozen=True, slots=True)
