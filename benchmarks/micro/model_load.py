@@ -134,7 +134,9 @@ def served(export: Path, count: int, workers: int) -> None:
 
         def publish(version: int) -> None:
             body = safetensors.numpy.save(weights(version))
-            request = urllib.request.Request(f"{admin}/models/model/weights", body, method="PUT")
+            address = f"{admin}/models/model/weights"
+            kind = {"Content-Type": "application/octet-stream"}  # urllib's own is a form's: refused
+            request = urllib.request.Request(address, body, kind, method="PUT")
             with urllib.request.urlopen(request, timeout=60) as reply:
                 assert f'"version":{version}' in reply.read().decode()
 

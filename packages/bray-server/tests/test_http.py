@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import socket
 from collections.abc import Iterator
 
@@ -189,6 +190,19 @@ def test_the_access_log_is_json(caplog: pytest.LogCaptureFixture) -> None:
     assert (http["received_bytes"], http["peer"].split(":")[0]) == (3, "127.0.0.1")
     assert (tcp["kind"], tcp["code"], tcp["request_id"]) == ("tick", "unknown_session", "1")
     assert tcp["elapsed_ms"] >= 0
+
+
+def test_an_error_has_one_id_in_the_reply_and_in_the_access_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    thread = ServerThread(Counter, http_port=0, access_log=True)
+    with caplog.at_level(logging.INFO, "bray_server.access"):
+        received = talk(thread, step("tick", "none"), step("tick", "none", b"", LAST))
+    thread.close(0)
+    logged = [json.loads(record.getMessage())["request_id"] for record in caplog.records]
+    sent = re.findall(r"X-Request-Id: (\w{16})\r", received.decode())
+    assert logged == sent
+    assert len(set(sent)) == 2
 
 
 def test_pages_ask_for_the_token_where_they_tell_something() -> None:

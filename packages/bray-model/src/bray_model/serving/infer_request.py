@@ -85,8 +85,15 @@ class InferRequest:
         leaves = _read_inputs(message.inputs, cuts, shapes, body, size, tree)
         if self.sequence is not None:
             leaves = [_only_row(path, leaf) for path, leaf in zip(tree.paths, leaves, strict=True)]
-        self.inputs: tuple[Nested, ...] = tree.build(leaves)
-        """Inputs of the model: leaves `[B, ...]`, of a sequence `[...]` without its state."""
+        self.leaves = leaves
+        """Leaves of the model's inputs, `[B, ...]`, of a sequence `[...]` without its state."""
+        self._tree = tree
+
+    @property
+    def inputs(self) -> tuple[Nested, ...]:
+        """Inputs of the model, made of the leaves."""
+        inputs: tuple[Nested, ...] = self._tree.build(self.leaves)
+        return inputs
 
     def _check_size(self, path: str, max_rows: int, max_reply_bytes: int) -> None:
         rows, tree = self.num_rows, self._signature.output_tree
@@ -114,6 +121,11 @@ class InferRequest:
         """Whether its reply takes long enough to write that others should not wait for it."""
         return self.reply_bytes > LARGE_BYTES
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it may be computed, and answered, together with others of its model."""
+        return self.sequence is None and self.timeout_s is None and not self.is_large
+
     def reply(self, name: str, answer: Answer) -> tuple[bytes, int | None]:
         """Return the body of the reply, and how much of it is JSON; None: all.
 
@@ -124,6 +136,19 @@ class InferRequest:
         assert leaves is not None
         if self.sequence is not None:
             leaves = [leaf[None, ...] for leaf in leaves]
+        return self.reply_of(name, leaves, answer.version)
+
+    def reply_of(self, name: str, leaves: Leaves, version: int) -> tuple[bytes, int | None]:
+        """Return the body of the reply as `reply` does, for output leaves `[B, ...]`.
+
+        Args:
+            name: Name of the model.
+            leaves: Leaves of the model's outputs.
+            version: Version that has answered.
+
+        Raises:
+            SpecError: An output that is wanted in JSON holds what JSON cannot say; names it.
+        """
         entries: list[dict[str, Any]] = []
         tail: list[bytes] = []
         for index, is_binary in self._outputs:
@@ -139,7 +164,7 @@ class InferRequest:
             else:
                 entry["data"] = _as_json(path, leaf)
             entries.append(entry)
-        content = {"model_name": name, "model_version": str(answer.version), "outputs": entries}
+        content = {"model_name": name, "model_version": str(version), "outputs": entries}
         if self.id:
             content["id"] = self.id
         head = msgspec.json.encode(content)

@@ -19,11 +19,13 @@ _DATATYPES = {
     **{f"int{bits}": f"INT{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"UINT{bits}" for bits in (8, 16, 32, 64)},
 }
+_BY_DTYPE = {np.dtype(name): text for name, text in _DATATYPES.items()}
+"""The same by dtype: numpy makes its name anew each time."""
 
 
 def datatype(dtype: np.dtype[Any]) -> str:
     """Return the protocol's name of a dtype."""
-    return _DATATYPES[dtype.name]
+    return _BY_DTYPE.get(dtype) or _DATATYPES[dtype.name]
 
 
 def model_metadata(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable, Sequence
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
@@ -23,14 +24,18 @@ from bray_core.errors import (
     SpecError,
 )
 from bray_model.model import Model
-from bray_model.serving.infer_message import HEADER, is_large
+from bray_model.serving.infer_message import HEADER, LARGE_BYTES, is_large
 from bray_model.serving.infer_request import MAX_REPLY_BYTES, InferRequest
 from bray_model.serving.model_description import model_config, model_metadata
+from bray_model.serving.read_requests import ReadRequest, answer_plain, page_reply
 from bray_model.serving.repository import ExportRepository, ServedModel
 from bray_model.serving.sequences import SequenceSteps
 from bray_server import PageReply, PageRequest
 
+logger = logging.getLogger(__name__)
+
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(?:/(infer|ready|config))?")
+_INFER = re.compile(r"/v2/models/([^/]+)/infer")
 _INDEX = "/v2/repository/index"
 _LIVE, _READY = "/v2/health/live", "/v2/health/ready"
 _EXTENSIONS = [
@@ -82,12 +87,58 @@ class OpenInferencePages:
                 return await self._infer(name, model, request)
             return self._about(name, model, action)
         except BrayError as error:
-            if isinstance(error, ServiceError):
+            known = _as_service_error(error)
+            if known is error:
                 raise
-            for kind, code in _CODES.items():
-                if isinstance(error, kind):
-                    raise ServiceError(code, str(error)) from error
-            raise
+            raise known from error
+
+    def group(self, request: PageRequest) -> Hashable | None:
+        """Return the model of a request that only asks it for some rows; None for any other."""
+        if request.read is None:
+            request.read = self._read_ahead(request) or False
+        read = request.read
+        return read.model if isinstance(read, ReadRequest) and read.is_plain else None
+
+    def _read_ahead(self, request: PageRequest) -> ReadRequest | None:
+        """Read a request for inference; None: it is long, or wrong, or for something else."""
+        found = _INFER.fullmatch(request.path)
+        if found is None or request.method != "POST" or len(request.body) > LARGE_BYTES:
+            return None
+        if b"content-encoding" in request.headers:
+            return None
+        try:
+            name = unquote(found[1])
+            model = _now(self._repository.get(name))
+            asked = self._read_now(request, request.headers.get(HEADER), model)
+        except BrayError:  # `answer` says it
+            return None
+        return ReadRequest(name, model, asked)
+
+    async def answer_together(
+        self, requests: Sequence[PageRequest]
+    ) -> Sequence[PageReply | ServiceError]:
+        """Answer requests of one group in few batches; a bad one among them fails alone."""
+        read = [request.read for request in requests]
+        found = await answer_plain([one for one in read if isinstance(one, ReadRequest)])
+        replies: dict[int, PageReply | ServiceError] = {
+            index: reply for index, reply in enumerate(found) if isinstance(reply, PageReply)
+        }
+        others = [index for index in range(len(requests)) if index not in replies]
+        settled = (self._settled(requests[index], found[index]) for index in others)
+        replies.update(zip(others, await asyncio.gather(*settled), strict=True))
+        return [replies[index] for index in range(len(requests))]
+
+    async def _settled(self, request: PageRequest, found: object) -> PageReply | ServiceError:
+        """Ask for a reply alone, or return what is wrong."""
+        try:
+            if isinstance(found, BrayError):
+                raise _as_service_error(found)
+            return await self.answer(request)
+        except ServiceError as error:
+            return error.with_traceback(None)
+        except Exception as error:  # a request boundary: it becomes a reply
+            logger.exception("a request failed")
+            return ServiceError("service_error", f"{type(error).__name__}: {error}")
 
     def error(self, error: ServiceError, status: int) -> PageReply:
         """Return an error as the protocol has it."""
@@ -146,30 +197,37 @@ class OpenInferencePages:
                     return reply
                 answer = await self._sequences.answer(name, now, asked, request)
         if asked.is_large:
-            body, json_bytes = await asyncio.to_thread(asked.reply, name, answer)
-        else:
-            body, json_bytes = asked.reply(name, answer)
-        if json_bytes is None:
-            return PageReply(body)
-        return PageReply(
-            body,
-            content_type=b"application/octet-stream",
-            headers={b"Inference-Header-Content-Length": b"%d" % json_bytes},
-        )
+            return page_reply(await asyncio.to_thread(asked.reply, name, answer))
+        return page_reply(asked.reply(name, answer))
 
     async def _read(self, request: PageRequest, model: Model) -> InferRequest:
+        if isinstance(request.read, ReadRequest) and request.read.model is model:
+            return request.read.asked
         json_bytes = request.headers.get(HEADER)
+        if is_large(request.body, json_bytes):
+            return await asyncio.to_thread(self._read_now, request, json_bytes, model)
+        return self._read_now(request, json_bytes, model)
 
-        def read() -> InferRequest:
-            return InferRequest(
-                request.body,
-                json_bytes,
-                model.signature,
-                max_rows=model.config.max_queue_rows,
-                max_reply_bytes=self._max_reply_bytes,
-            )
+    def _read_now(
+        self, request: PageRequest, json_bytes: bytes | None, model: Model
+    ) -> InferRequest:
+        return InferRequest(
+            request.body,
+            json_bytes,
+            model.signature,
+            max_rows=model.config.max_queue_rows,
+            max_reply_bytes=self._max_reply_bytes,
+        )
 
-        return await asyncio.to_thread(read) if is_large(request.body, json_bytes) else read()
+
+def _as_service_error(error: BrayError) -> BrayError:
+    """Return an error as the protocol has it, or itself where it is no client's business."""
+    if isinstance(error, ServiceError):
+        return error
+    for kind, code in _CODES.items():
+        if isinstance(error, kind):
+            return ServiceError(code, str(error))
+    return error
 
 
 def _now(model: Model | ServedModel) -> Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import time
@@ -10,10 +11,13 @@ import time
 from bray_core.errors import ServiceError
 from bray_core.json_body import JsonBody
 from bray_server.hosting.access_log import log_request
+from bray_server.hosting.connection import ServerContext
 from bray_server.hosting.http_reader import CONTINUE, MAX_PIPELINED, SERVER_PAGES, HttpReader
 from bray_server.hosting.http_replies import error_headers, reply_head
 from bray_server.hosting.http_request import HttpRequest
+from bray_server.hosting.repeated_head import RepeatedHead
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
+from bray_server.sessions.direct_ticks import BegunTick
 from bray_server.sessions.dispatcher import PendingRequest
 from bray_server.sessions.error_codes import STATUS
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest
@@ -25,8 +29,9 @@ _KINDS = {
     b"end": int(Kind.END),
     b"stop": int(Kind.END),
 }
-_CALL = int(Kind.CALL)
+_TICK, _CALL = int(Kind.TICK), int(Kind.CALL)
 _JSON = b"application/json"
+_BYTES = b"application/octet-stream"
 _LARGE_BYTES = 16 * 1024
 
 
@@ -34,7 +39,14 @@ class HttpConnection(HttpReader):
     """One HTTP client; its requests are answered one after the other, in order.
 
     Sessions over HTTP are bound to no connection: the idle timeout ends those that were left.
+
+    Args:
+        host: The server.
     """
+
+    def __init__(self, host: ServerContext) -> None:
+        super().__init__(host)
+        self._answer_at_once = host.dispatcher.direct.answer
 
     def check_time(self, now: float) -> None:
         """End the connection if it stalls, or if the client only seemed to be half closed.
@@ -73,6 +85,15 @@ class HttpConnection(HttpReader):
 
     def _put(self, request: HttpRequest) -> None:
         """Hand a step to the dispatcher. Raises ServiceError: it is refused."""
+        kind, session = self._step(request)
+        self.num_under_way = 1
+        body = request.take_body()
+        if _is_in_json(request):
+            body = JsonBody(body)
+        self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
+
+    def _step(self, request: HttpRequest) -> tuple[int, bytes]:
+        """Return the kind and the session of a step. Raises ServiceError: it is refused."""
         if request.method != b"POST":
             raise ServiceError("method_not_allowed", "/step: expected POST")
         headers = request.headers
@@ -89,11 +110,65 @@ class HttpConnection(HttpReader):
             if not session:
                 missing = f"step_kind {_text(given)} needs the header 'session'"
                 raise ServiceError("bad_session", missing)
+        return kind, session
+
+    def _answer_repeated(self, head: RepeatedHead, body: bytes) -> bool:
+        """Answer a request while no other is under way, without a task if possible."""
+        if not head.is_known:
+            self._look_at(head)
+        transport = self._transport
+        if head.kind is None or self.is_paused or transport is None or transport.is_closing():
+            return False
+        reply = None
+        if head.is_direct and not self.is_blocked:
+            reply = self._answer_at_once(head.kind, head.session, body, self.last_received)
+            if type(reply) is bytes and len(reply) < _LARGE_BYTES:
+                size = len(reply)
+                transport.write(
+                    b"%bContent-Length: %d\r\n\r\n%b" % (reply_head(200, _BYTES), size, reply)
+                )
+                return True
+        self._take(head, head.kind, body, reply)
+        return True
+
+    def _take(
+        self,
+        head: RepeatedHead,
+        kind: int,
+        body: bytes,
+        reply: bytes | ServiceError | BegunTick | None,
+    ) -> None:
+        """Answer a request as any other, from where `_answer_repeated` has brought it."""
+        request = self._answering = head.request  # shared: a reply changes nothing of it
+        given: bytes | PageRequest = body
+        if head.page is not None:
+            given = head.page.again(body)
+        elif head.is_json:
+            given = JsonBody(body)
+        item = (self, kind, head.session, given, request, self.last_received)
         self.num_under_way = 1
-        body = request.take_body()
-        if b"content-type" in headers and _is_json(headers[b"content-type"]):
-            body = JsonBody(body)
-        self.host.dispatcher.put((self, kind, session, body, request, request.received_s))
+        if reply is None:
+            self.host.dispatcher.put(item)
+        elif isinstance(reply, BegunTick):
+            reply.go_on(item)
+        else:
+            self.reply(item, reply)
+
+    def _look_at(self, head: RepeatedHead) -> None:
+        """Find out what requests with a head ask for."""
+        head.is_known = True
+        request = head.request
+        if request.url == b"/step":
+            with contextlib.suppress(ServiceError):  # each of them is answered by the error
+                head.kind, head.session = self._step(request)
+            head.is_json = _is_in_json(request)
+            has_id = b"x-request-id" in request.headers
+            is_plain = not (head.is_json or has_id or self.host.access_log)
+            head.is_direct = is_plain and head.kind in (_TICK, _CALL)
+        elif self._is_page(request) and self.host.check_page is None:
+            head.kind = PAGE
+            request.is_page = True
+            head.page = self._page_request(request, request.path, request.method, b"")
 
     def _put_page(self, request: HttpRequest, path: bytes) -> None:
         """Hand a page of the service to the dispatcher. Raises ServiceError: it is refused."""
@@ -128,17 +203,18 @@ class HttpConnection(HttpReader):
             request.counted_bytes = 0
         if not isinstance(reply, ServiceError) and len(reply) > UNCOUNTED_BYTES:
             reply = self._sendable(reply)
+        request_id = request.id if self.host.access_log else b""
         if isinstance(reply, ServiceError):
-            self._reply_error(request, reply)
+            request_id = self._reply_error(request, reply)
         elif isinstance(reply, PageReply):
             self._reply_page(request, reply)
         else:
-            content_type = _JSON if type(reply) is JsonBody else b"application/octet-stream"
+            content_type = _JSON if type(reply) is JsonBody else _BYTES
             self._reply(request, 200, content_type, reply)
         if self.host.access_log:
             log_request(
                 peer=self.peer,
-                request_id=request.id.decode(),
+                request_id=request_id.decode(),
                 kind=item[1],
                 session=item[2],
                 path=item[3].path if isinstance(item[3], PageRequest) else "",
@@ -154,16 +230,21 @@ class HttpConnection(HttpReader):
             extra += b"%b: %b\r\n" % (name, value)
         self._reply(request, reply.status, reply.content_type, reply.body, extra)
 
-    def _reply_error(self, request: HttpRequest, error: ServiceError) -> None:
+    def _reply_error(self, request: HttpRequest, error: ServiceError) -> bytes:
+        """Answer with an error; return the id by which the client may ask about it."""
         body = json.dumps({"error": {"code": error.code, "message": error.message}}).encode()
         status = STATUS.get(error.code, 500)
         extra = error_headers(error, is_step=b"/step" in request.url)
-        request.headers.setdefault(b"x-request-id", secrets.token_hex(8).encode())
+        request_id = request.id
+        if b"x-request-id" not in request.headers:
+            request_id = secrets.token_hex(8).encode()
+            extra += b"X-Request-Id: %b\r\n" % request_id
         if self._is_page(request):
             assert self.host.pages is not None
             self._reply_page(request, self.host.pages.error(error, status), extra)
         else:
             self._reply(request, status, _JSON, body, extra)
+        return request_id
 
     def _is_page(self, request: HttpRequest) -> bool:
         """Whether a request is for a page of the service, even if it could not be read whole."""
@@ -201,7 +282,8 @@ class HttpConnection(HttpReader):
             self.close()
 
 
-def _is_json(content_type: bytes) -> bool:
+def _is_in_json(request: HttpRequest) -> bool:
+    content_type = request.headers.get(b"content-type", b"")
     return content_type.partition(b";")[0].strip().lower() == _JSON
 
 

@@ -12,6 +12,7 @@ import httptools
 from bray_core.errors import ServiceError
 from bray_server.hosting.connection import Connection, ServerContext
 from bray_server.hosting.http_request import HttpRequest
+from bray_server.hosting.repeated_head import RepeatedHead, head_of
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
 from bray_server.sessions.pages import HEADERS, PageRequest
 from bray_server.wire.byte_pieces import BytePieces
@@ -27,7 +28,6 @@ _SLICE_BYTES = 68 * 1024
 _MAX_DROPPED_BYTES = 64 * 1024
 """Longest unwanted body that is read, so that the connection can go on; a longer one ends it."""
 _MAX_DIGITS = 20
-_UNAUTHORIZED = ServiceError("unauthorized", "expected 'Authorization: Bearer TOKEN'")
 
 
 class HttpReader(Connection):
@@ -44,6 +44,10 @@ class HttpReader(Connection):
         """Data that was read, and waits for room before it is parsed."""
         self._num_whole = 0
         """Number of whole requests so far."""
+        self._is_between = True
+        """Whether nothing has come yet of the request after the last whole one."""
+        self._head: RepeatedHead | None = None
+        """Head of the last request, if the parser has seen nothing since."""
         self._open_bytes = 0
         """Bytes of the request that is being received."""
         self._counts_headers = False
@@ -57,21 +61,53 @@ class HttpReader(Connection):
     def _next(self) -> None:
         """Answer the oldest request of the queue, unless one is being answered."""
 
+    @abstractmethod
+    def _answer_repeated(self, head: RepeatedHead, body: bytes) -> bool:
+        """Answer a request while no other is under way; False: it belongs in the queue."""
+
     def data_received(self, data: bytes) -> None:
         """Parse data, and start to answer."""
         if self._error is not None:  # what follows a refused request means nothing
             self._drop(data)
             return
         self.last_received = time.monotonic()
+        head = self._head
+        if head is not None and len(data) == head.num_bytes and data.startswith(head.data):
+            self._open_bytes = 0
+            body = data[len(head.data) :]
+            if self._answering is not None or self._queue or not self._answer_repeated(head, body):
+                self._repeat(head, body)
+            return
         if len(data) <= _SLICE_BYTES and not self._rest:
-            self._parse(data)
+            self._parse_all(data)
         else:
             self._rest = memoryview(bytes(self._rest) + data)
             self._parse_rest()
+        self._start()
+
+    def _start(self) -> None:
         if self._queue and self._answering is None:
             self._next()
         if self.waits_for_room or len(self._queue) >= MAX_PIPELINED:
             self.set_reading()
+
+    def _parse_all(self, data: bytes) -> None:
+        """Parse what was read; if it is one whole request, keep its head for the next."""
+        is_start, num_whole = self._is_between, self._num_whole
+        self._parse(data)
+        is_one = is_start and self._is_between and self._num_whole == num_whole + 1
+        if is_one and self._error is None and not self._asks_for_tokens:
+            self._head = head_of(data, self._queue[-1])
+
+    def _repeat(self, head: RepeatedHead, body: bytes) -> None:
+        """Put a request that has the head of the one before into the queue."""
+        request = head.request.again(b"", self.last_received)
+        if request.url != b"/step":
+            self._check_before_body(request)
+        if request.wants_body:
+            request.body = body
+        self._queue.append(request)
+        self._start()
 
     def _parse_rest(self) -> None:
         """Parse what was read, as far as there is room for it."""
@@ -85,7 +121,7 @@ class HttpReader(Connection):
             self._rest = memoryview(b"")
 
     def _parse(self, data: bytes | memoryview) -> None:
-        num_whole = self._num_whole
+        num_whole, self._head = self._num_whole, None
         self._counts_headers = self._open_bytes + len(data) > self.limits.max_header_bytes
         try:
             self._parser.feed_data(data)
@@ -154,6 +190,10 @@ class HttpReader(Connection):
         self._rest = memoryview(b"")
 
     # What httptools calls. A ServiceError raised here ends the parsing of the connection.
+
+    def on_message_begin(self) -> None:
+        """Note that something has come of a request."""
+        self._is_between = False
 
     def on_url(self, url: bytes) -> None:
         """Take the request line, or a part of it."""
@@ -238,7 +278,7 @@ class HttpReader(Connection):
 
     def _check_token(self, request: HttpRequest) -> None:
         if not self.host.tokens.accept_header(request.headers.get(b"authorization", b"")):
-            raise _UNAUTHORIZED
+            raise ServiceError("unauthorized", "expected 'Authorization: Bearer TOKEN'")
 
     def _page_request(
         self, request: HttpRequest, path: bytes, method: bytes, body: bytes
@@ -292,6 +332,7 @@ class HttpReader(Connection):
         request, parser = self._request, self._parser
         assert request is not None
         self._request = None
+        self._is_between = True
         self._num_whole += 1
         if request.counted_bytes and self.waits_for_room:  # it came with its head
             self._stop_waiting()
@@ -315,6 +356,7 @@ class HttpReader(Connection):
         """Answer with an error after what is under way, then close: nothing more can be read."""
         if self._error is None:
             self._error = error
+            self._head = None
             request = self._request or HttpRequest(b"")
             self._request = None
             request.error = error

@@ -40,6 +40,23 @@ class HttpRequest:
         self.is_page = False
         self.received_s = 0.0
 
+    def again(self, body: bytes, received_s: float) -> HttpRequest:
+        """Return a request with the same head, whole and not answered yet.
+
+        Args:
+            body: Body of the other one, of the same length.
+            received_s: Time when it was whole, by `time.monotonic`.
+        """
+        other = HttpRequest(self.url)
+        other.headers = self.headers
+        other.method = self.method
+        other.length = other.num_bytes = self.length
+        other.is_headed = True
+        other.keep_alive = self.keep_alive
+        other.body = body
+        other.received_s = received_s
+        return other
+
     def take_body(self) -> bytes:
         """Return the body, and drop it here."""
         body = self.body if self.pieces is None else self.pieces.take()

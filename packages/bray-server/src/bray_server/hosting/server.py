@@ -267,6 +267,7 @@ class Server:
                     await asyncio.sleep(0.005)
         for connection in list(self.connections):
             connection.abort()
+        self.dispatcher.stop()
         if self._group is not None:
             await self._group.stop()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]

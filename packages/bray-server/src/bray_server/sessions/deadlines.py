@@ -26,13 +26,15 @@ async def with_deadline(
         waits: Called before its first wait.
 
     Raises:
-        ServiceError: `deadline`.
+        ServiceError: `deadline`; `service_error`: it was cancelled, but not by who awaits it.
     """
     try:
         wanted = work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
+    except asyncio.CancelledError:
+        raise cancelled() from None
     if waits is not None:
         waits()
     going = resume_with_deadline(work, wanted, timeout_s)
@@ -64,9 +66,19 @@ def resume_with_deadline(
     except asyncio.CancelledError:
         if deadline.cancel():
             raise ServiceError("deadline", f"no answer within {timeout_s:g} s") from None
+        if not deadline.task.cancelling():
+            raise cancelled() from None
         raise
     finally:
         deadline.cancel()
+
+
+def cancelled() -> ServiceError:
+    """Return the error for a service that failed because something it awaits was cancelled.
+
+    Its own request is not: were the error passed on as it is, the client would get no answer.
+    """
+    return ServiceError("service_error", "CancelledError: what the service awaits was cancelled")
 
 
 class _Deadline:
@@ -75,7 +87,7 @@ class _Deadline:
     def __init__(self, timeout_s: float) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._task = task
+        self.task = task
         self._has_struck = False
         loop = task.get_loop()
         self._timer: asyncio.TimerHandle | None = loop.call_later(timeout_s, self._strike)
@@ -83,7 +95,7 @@ class _Deadline:
     def _strike(self) -> None:
         self._timer = None
         self._has_struck = True
-        self._task.cancel()
+        self.task.cancel()
 
     def cancel(self) -> bool:
         """Disarm the deadline; if it has struck, take its cancellation back and return True."""
@@ -92,5 +104,5 @@ class _Deadline:
             self._timer = None
         struck, self._has_struck = self._has_struck, False
         if struck:
-            self._task.uncancel()
+            self.task.uncancel()
         return struck

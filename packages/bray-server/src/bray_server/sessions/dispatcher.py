@@ -4,7 +4,7 @@ One task serves the requests in the order in which they came, as long as none of
 request that waits keeps the task, and those behind it get a task each. So a tick that does not wait
 costs no task of its own, one that waits delays nobody, and ticks that wait for a model reach it in
 the same turn of the event loop, as one batch. Stateless calls go to the service together, if it
-wants that.
+wants that, and so do requests for its pages.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from bray_server.sessions.direct_ticks import DirectTicks
+from bray_server.sessions.pages import PAGE
 from bray_server.sessions.session_table import SessionOwner
 from bray_server.sessions.sessions import Sessions
 from bray_server.wire.frames import Kind
@@ -52,6 +55,10 @@ PendingRequest: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
 time received. A plain tuple: it is made for every tick."""
 
 
+Together: TypeAlias = Callable[[Sequence[Any], float], Awaitable[Sequence[Any]]]
+"""Answers bodies that are of one kind, by the time when the first of them was whole."""
+
+
 class Dispatcher:
     """Answers the requests that are put into it."""
 
@@ -63,6 +70,12 @@ class Dispatcher:
         """The request that `_serve` is answering."""
         self._together: set[asyncio.Task[None]] = set()
         """Tasks that answer calls together; the set keeps them alive."""
+        self.direct = DirectTicks(sessions, self._queue)
+        """Answers ticks that do not need to be put here."""
+
+    def stop(self) -> None:
+        """End the task that stands ready for direct ticks."""
+        self.direct.stop()
 
     def put(self, item: PendingRequest) -> None:
         """Answer a request soon."""
@@ -93,6 +106,9 @@ class Dispatcher:
             if caller.is_blocked:
                 caller.hold(item)
                 continue
+            if item[1] == PAGE and (group := self._sessions.page_group(item[3])) is not None:
+                self._put_pages(item, group)
+                continue
             try:
                 reply = await answer(item[1], item[2], item[3], caller, step_aside, item[5])
                 caller.reply(item, reply)
@@ -106,20 +122,36 @@ class Dispatcher:
 
     def _put_calls(self, first: PendingRequest) -> None:
         """Answer all calls of the queue together; each connection's stay in their order."""
-        calls, others = [first], list[PendingRequest]()
+        self._put_together(first, lambda item: item[1] == _CALL, self._sessions.answer_calls)
+
+    def _put_pages(self, first: PendingRequest, group: Hashable) -> None:
+        """Answer all pages of a group that are in the queue together."""
+        sessions = self._sessions
+
+        def belongs(item: PendingRequest) -> bool:
+            is_there = item[1] == PAGE and not item[0].is_lost
+            return is_there and sessions.page_group(item[3]) == group
+
+        self._put_together(first, belongs, sessions.answer_pages)
+
+    def _put_together(
+        self, first: PendingRequest, belongs: Callable[[PendingRequest], bool], answer: Together
+    ) -> None:
+        items, others = [first], list[PendingRequest]()
         for item in self._queue:
-            (calls if item[1] == _CALL else others).append(item)
+            (items if belongs(item) else others).append(item)
         self._queue.clear()
         self._queue.extend(others)
         create_task = asyncio.get_running_loop().create_task
-        for start in range(0, len(calls), _MAX_TOGETHER):
-            task = create_task(self._serve_calls(calls[start : start + _MAX_TOGETHER]))
+        for start in range(0, len(items), _MAX_TOGETHER):
+            work = self._serve_together(items[start : start + _MAX_TOGETHER], answer)
+            task = create_task(work)
             self._together.add(task)
             task.add_done_callback(self._together.discard)
 
-    async def _serve_calls(self, calls: list[PendingRequest]) -> None:
+    async def _serve_together(self, items: list[PendingRequest], answer: Together) -> None:
         answered = []
-        for item in calls:
+        for item in items:
             if item[0].is_blocked:
                 item[0].hold(item)
             elif not item[0].is_lost:
@@ -127,7 +159,7 @@ class Dispatcher:
         if not answered:
             return
         bodies = [item[3] for item in answered]
-        replies = await self._sessions.answer_calls(bodies, answered[0][5])
+        replies = await answer(bodies, answered[0][5])
         for item, reply in zip(answered, replies, strict=True):
             if item[0].is_lost:
                 continue

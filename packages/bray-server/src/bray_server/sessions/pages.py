@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from bray_core.codec import decode, encode
 from bray_core.errors import CodecError, ServiceError
@@ -40,9 +40,15 @@ class PageRequest:
     """Whether another worker forwarded the request: it is not forwarded to a third."""
     is_draining: bool = False
     """Whether the server is shutting down; only public pages are asked then."""
+    read: object = field(default=None, init=False, repr=False, compare=False)
+    """What the pages keep of it between `group` and `answer_together`."""
 
     def __len__(self) -> int:
         return len(self.body)
+
+    def again(self, body: bytes) -> PageRequest:
+        """Return a request for the same page with another body."""
+        return PageRequest(self.method, self.path, self.headers, body)
 
     def to_bytes(self) -> bytes:
         """Return the bytes that one worker sends to another; `from_bytes` reads them."""
@@ -112,6 +118,8 @@ class Pages(Protocol):
     It may have a set of paths, `public`: they are answered without a token, and while the server
     shuts down. And it may have a method `check(request)`, which raises a ServiceError to refuse a
     request by its line and headers alone: its body is then not read.
+
+    And it may be `GroupedPages`.
     """
 
     async def answer(self, request: PageRequest) -> PageReply:
@@ -121,6 +129,28 @@ class Pages(Protocol):
     def error(self, error: ServiceError, status: int) -> PageReply:
         """Return the reply for an error, which the server or the page itself found."""
         ...
+
+
+class GroupedPages(Pages, Protocol):
+    """Pages that prefer to answer some requests together, as they came in one turn of the loop."""
+
+    def group(self, request: PageRequest) -> Hashable | None:
+        """Return what is equal for requests that may be answered together; None: this one alone.
+
+        It does not raise: what is wrong with the request `answer` says.
+        """
+        ...
+
+    async def answer_together(
+        self, requests: Sequence[PageRequest]
+    ) -> Sequence[PageReply | ServiceError]:
+        """Answer requests of one group, in their order."""
+        ...
+
+
+def grouped(pages: Pages | None) -> GroupedPages | None:
+    """Return the pages if they answer some requests together."""
+    return cast(GroupedPages, pages) if hasattr(pages, "answer_together") else None
 
 
 def public_paths(pages: Pages | None) -> frozenset[str]:

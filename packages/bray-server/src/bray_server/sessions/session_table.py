@@ -46,7 +46,7 @@ class PeerWorkers(PageOwners, Protocol):
 class OpenSession:
     """An open session: its actor, and the connection that it ends with."""
 
-    __slots__ = ("actor", "busy", "client", "last_used", "owner")
+    __slots__ = ("actor", "busy", "client", "last_used", "num_to_queue", "owner")
 
     def __init__(self, actor: ActorProtocol, owner: SessionOwner | None, client: str) -> None:
         self.actor = actor
@@ -54,6 +54,8 @@ class OpenSession:
         self.client = client
         self.busy = True
         self.last_used = 0.0
+        self.num_to_queue = 0
+        """Number of ticks that go to the queue, because the last one waited."""
 
 
 class SessionTable:

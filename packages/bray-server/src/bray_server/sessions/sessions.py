@@ -6,17 +6,17 @@ import asyncio
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence, Sized
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from bray_core.errors import BrayError, ServiceError
 from bray_core.json_body import JsonBody
 from bray_server.limits.bounded_log import BoundedLog
 from bray_server.limits.limits import Limits
-from bray_server.sessions.deadlines import resume_with_deadline, with_deadline
+from bray_server.sessions.deadlines import cancelled, resume_with_deadline, with_deadline
 from bray_server.sessions.json_replies import answer_in_json, in_form_of
-from bray_server.sessions.pages import PAGE, PageReply, PageRequest, Pages, public_paths
+from bray_server.sessions.pages import PAGE, PageReply, PageRequest, Pages, grouped, public_paths
 from bray_server.sessions.server_metrics import BUCKETS_S, ServerMetrics
 from bray_server.sessions.services import Service, not_bytes, sort_service
 from bray_server.sessions.session_table import (
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _START, _TICK, _END, _CALL = map(int, (Kind.START, Kind.TICK, Kind.END, Kind.CALL))
 
 
+T = TypeVar("T", bound=Sized)
+R = TypeVar("R", bound=Sized)
 OnWait = Callable[[], None]
 """Called when a request waits for the first time."""
 
@@ -62,10 +64,16 @@ class Sessions:
     ) -> None:
         self._factory, self._stateless = sort_service(service)
         self._ticks = getattr(self._stateless, "ticks", None)
+        self._calls: OpenSession | None = None
+        """Stands for the stateless service where `DirectTicks` asks it."""
+        if self._stateless is not None and self._ticks is None:
+            self._calls = OpenSession(self._stateless, None, "")  # type: ignore[arg-type]
+            self._calls.busy = False
         self._limits = limits
         self._max_requests = limits.max_requests
         self._others = others
         self._pages = pages
+        self._grouped = grouped(pages)
         self._public = public_paths(pages)
         self._table = SessionTable(limits, others)
         self._entries = self._table.entries
@@ -128,6 +136,8 @@ class Sessions:
                         wanted = work.send(None)
                     except StopIteration as done:
                         reply = done.value
+                    except asyncio.CancelledError:
+                        raise cancelled() from None
                     else:
                         if waits is not None:
                             waits()
@@ -148,12 +158,117 @@ class Sessions:
             metrics.count_error(failure.code)
             return failure
         finally:
-            elapsed_s = time.monotonic() - received_s
-            metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += 1
-            metrics.latency_s += elapsed_s
-            self._running -= 1
-            if self.draining:
-                self._changed.set()
+            self._count_time(time.monotonic() - received_s)
+
+    # What `DirectTicks` does for a tick, as `answer` does; it saves the coroutine.
+
+    @property
+    def tick_timeout_s(self) -> float:
+        """Time that a service may take for one request."""
+        return self._limits.tick_timeout_s
+
+    def free(self, kind: int, session: bytes) -> OpenSession | None:
+        """Return what answers a tick or call if nothing stands in the way; None: something does.
+
+        Args:
+            kind: TICK or CALL of `frames.Kind`.
+            session: Id of the session.
+        """
+        entry = self._entries.get(session) if kind == _TICK else self._calls
+        if entry is None or entry.busy or self.draining or self._running >= self._max_requests:
+            return None
+        return entry
+
+    def begin(self, entry: OpenSession, kind: int, num_bytes: int) -> None:
+        """Count a tick or call that begins.
+
+        Args:
+            entry: What `free` returned.
+            kind: TICK or CALL of `frames.Kind`.
+            num_bytes: Size of the request's body.
+        """
+        entry.busy = True
+        self._running += 1
+        self.metrics.requests[kind] += 1
+        self.metrics.bytes_in += num_bytes
+
+    def succeed(
+        self, entry: OpenSession, session: bytes, reply: Any, received_s: float
+    ) -> bytes | ServiceError:
+        """Count a tick that is done, and return its reply.
+
+        Args:
+            entry: What `free` returned.
+            session: Id of the session.
+            reply: What the service answered.
+            received_s: Time when the request was whole, by `time.monotonic`.
+        """
+        if type(reply) is not bytes:
+            return self.fail(entry, session, not_bytes(reply), received_s)
+        self.metrics.bytes_out += len(reply)
+        entry.busy = False  # as in `leave`
+        entry.last_used = now = time.monotonic()
+        self._count_time(now - received_s)
+        return reply
+
+    def fail(
+        self, entry: OpenSession, session: bytes, error: Exception, received_s: float
+    ) -> ServiceError:
+        """Count a tick that failed, and return the error that answers it.
+
+        Args:
+            entry: What `free` returned.
+            session: Id of the session.
+            error: What the service raised.
+            received_s: Time when the request was whole, by `time.monotonic`.
+        """
+        failure = self._failed(error, session)
+        self.metrics.count_error(failure.code)
+        self.leave(entry, received_s)
+        return failure
+
+    def leave(self, entry: OpenSession, received_s: float) -> None:
+        """Count a tick less under way.
+
+        Args:
+            entry: What `free` returned.
+            received_s: Time when the request was whole, by `time.monotonic`.
+        """
+        entry.busy = False
+        entry.last_used = now = time.monotonic()
+        self._count_time(now - received_s)
+
+    async def finish(
+        self,
+        entry: OpenSession,
+        session: bytes,
+        going: Awaitable[Any],
+        received_s: float,
+    ) -> bytes | ServiceError:
+        """Return the reply to a tick that waits, once it is there.
+
+        Args:
+            entry: What `free` returned.
+            session: Id of the session.
+            going: What is left of the tick.
+            received_s: Time when the request was whole, by `time.monotonic`.
+        """
+        try:
+            reply = await going
+        except Exception as error:  # noqa: BLE001  the request's edge: it becomes a reply
+            return self.fail(entry, session, error, received_s)
+        except BaseException:
+            self.leave(entry, received_s)
+            raise
+        return self.succeed(entry, session, reply, received_s)
+
+    def _count_time(self, elapsed_s: float) -> None:
+        metrics = self.metrics
+        metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += 1
+        metrics.latency_s += elapsed_s
+        self._running -= 1
+        if self.draining:
+            self._changed.set()
 
     async def _other(
         self,
@@ -203,23 +318,49 @@ class Sessions:
             bodies: Bodies of the calls.
             received_s: Time when the first of them was whole, by `time.monotonic`.
         """
+        return await self._together(_CALL, bodies, self._answer_calls, received_s)
+
+    async def answer_pages(
+        self, requests: Sequence[PageRequest], received_s: float
+    ) -> Sequence[PageReply | ServiceError]:
+        """Answer requests of one `page_group` together; never raise an error.
+
+        Args:
+            requests: The requests.
+            received_s: Time when the first of them was whole, by `time.monotonic`.
+        """
+        return await self._together(PAGE, requests, self._answer_pages, received_s)
+
+    def page_group(self, request: PageRequest) -> Hashable | None:
+        """Return what is equal for requests that may be answered together; None: this one alone."""
+        if self._grouped is None or self.ends_calls or self._running >= self._max_requests:
+            return None  # it will be refused, unread
+        return self._grouped.group(request)
+
+    async def _together(
+        self,
+        kind: int,
+        bodies: Sequence[T],
+        work: Callable[[Sequence[T]], Awaitable[Sequence[R | ServiceError]]],
+        received_s: float,
+    ) -> Sequence[R | ServiceError]:
+        """Count requests that are answered together."""
         metrics = self.metrics
         count = len(bodies)
-        metrics.requests[_CALL] += count
+        metrics.requests[kind] += count
         metrics.bytes_in += sum(map(len, bodies))
         room = max(0, self._max_requests - self._running)
         self._running += count
         try:
-            replies = await self._answer_calls(bodies[:room])
+            replies = await work(bodies[:room])
             if room < count:
                 full = ServiceError("overloaded", f"{self._running - count} requests are under way")
                 replies = [*replies, *[full] * (count - room)]
             for reply in replies:
-                if isinstance(reply, bytes):
-                    metrics.bytes_out += len(reply)
-                else:
-                    assert isinstance(reply, ServiceError)
+                if isinstance(reply, ServiceError):
                     metrics.count_error(reply.code)
+                else:
+                    metrics.bytes_out += len(reply)
             return replies
         finally:
             elapsed_s = time.monotonic() - received_s
@@ -228,6 +369,23 @@ class Sessions:
             self._running -= count
             if self.draining:
                 self._changed.set()
+
+    async def _answer_pages(
+        self, requests: Sequence[PageRequest]
+    ) -> Sequence[PageReply | ServiceError]:
+        assert self._grouped is not None
+        try:
+            if self.ends_calls:
+                raise ServiceError("draining", "the server is shutting down")
+            if not requests:
+                return []
+            work = self._grouped.answer_together(requests)
+            replies = await with_deadline(work, self._limits.tick_timeout_s)
+            if len(replies) != len(requests):
+                raise ValueError(f"expected {len(requests)} replies, got {len(replies)}")
+            return replies
+        except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
+            return [self._failed(error, b"")] * len(requests)
 
     async def _answer_calls(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
         assert self._ticks is not None

@@ -1,0 +1,81 @@
+"""A task that stands ready to go on with work whose first step was taken outside of any task."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
+
+Rest = Callable[[], Coroutine[Any, Any, None]]
+"""Makes what is left of some work."""
+
+
+class SpareTask:
+    """A task in whose name coroutines may be begun from a callback of the event loop.
+
+    What a coroutine does before it first waits can run without a task of its own, if it looks as if
+    it had one: `asyncio.current_task` is the spare one, and so are its context variables. If the
+    coroutine waits, it goes on in this very task, so that an `asyncio.timeout` or `TaskGroup` that
+    it has entered meanwhile cancels what it should. Then another spare task is needed.
+
+    Args:
+        context: Context variables of the work; only this task may use it.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.context = context
+        """Context variables of the work."""
+        self._wake: asyncio.Future[None] | None = None
+        self._rest: Rest | None = None
+        self.task = self._loop.create_task(self._run(), context=context)
+        """The task."""
+
+    def enter(self) -> bool:
+        """Begin to act as this task; False: it does not stand ready.
+
+        It does not before the event loop's next turn, nor while another task runs. Who has entered
+        calls functions by `context.run`, and then `leave`.
+        """
+        if self._wake is None or self._wake.done():
+            return False
+        try:
+            _enter_task(self._loop, self.task)
+        except RuntimeError:  # inside of a task
+            return False
+        return True
+
+    def leave(self) -> None:
+        """Act as this task no more."""
+        _leave_task(self._loop, self.task)
+
+    def go_on(self, rest: Rest) -> None:
+        """Let the task run the rest of what was begun in its name.
+
+        Args:
+            rest: Makes the rest; also called where the task was cancelled meanwhile, so that the
+                work can see to it.
+        """
+        assert self._wake is not None
+        self._rest = rest
+        if not self._wake.done():
+            self._wake.set_result(None)
+
+    def dismiss(self) -> None:
+        """End the task, which is not needed."""
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        self._wake = self._loop.create_future()
+        try:
+            await self._wake
+        except asyncio.CancelledError:
+            if self._rest is None:
+                raise
+            self.task.uncancel()  # the work is what was cancelled: it learns it where it waits
+            self.task.cancel()
+        rest, self._rest = self._rest, None
+        assert rest is not None
+        await rest()
