@@ -18,7 +18,7 @@ from bray_core.remote.restart_limit import RestartLimit
 
 logger = logging.getLogger(__name__)
 
-_MAIN = "import sys; from bray_core.cli import main; sys.exit(main())"
+_MAIN = "import sys; from bray_core.entry import main; sys.exit(main())"
 _START_S = 60.0
 _LOOK_S = 0.2
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
