@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from bray_algo import mlp
-from bray_algo.distributions import categorical, gaussian, gradients, multi_categorical
-from bray_algo.networks.perceptron_gradients import PerceptronGradients, is_perceptron
+from bray_algo.distributions import categorical, gaussian, multi_categorical
+from bray_algo.gradients import heads
+from bray_algo.gradients.perceptron import PerceptronGradients, is_perceptron
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
@@ -62,7 +63,7 @@ def test_choices_have_the_gradients_of_autograd(rows: int) -> None:
     logits = (3 * torch.randn(rows, 5).double()).requires_grad_()
     action = torch.arange(rows) % 5
     both = categorical.log_prob_and_entropy(logits, action)
-    compare([logits], *both, gradients.categorical(logits.detach(), action))
+    compare([logits], *both, heads.categorical(logits.detach(), action))
 
 
 @pytest.mark.parametrize("rows", [1, 6])
@@ -72,7 +73,7 @@ def test_several_choices_have_the_gradients_of_autograd(rows: int) -> None:
     action = torch.stack([torch.arange(rows) % 3, torch.arange(rows) % 4], -1)
     parts = multi_categorical.split(logits, [3, 4])
     both = multi_categorical.log_prob(parts, action), multi_categorical.entropy(parts)
-    compare([logits], *both, gradients.categoricals(logits.detach(), [3, 4], action))
+    compare([logits], *both, heads.categoricals(logits.detach(), [3, 4], action))
 
 
 @pytest.mark.parametrize("rows", [1, 6])
@@ -83,9 +84,9 @@ def test_reals_have_the_gradients_of_autograd(rows: int, log_std: list[float]) -
     spread = torch.tensor(log_std, dtype=torch.float64, requires_grad=True)
     action = mean.detach() + spread.detach().clamp(-20, 20).exp()
     both = gaussian.log_prob(mean, spread, action), gaussian.entropy(mean, spread)
-    compare([mean, spread], *both, gradients.reals(mean.detach(), spread.detach(), action))
+    compare([mean, spread], *both, heads.reals(mean.detach(), spread.detach(), action))
 
 
 def test_an_action_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^action: expected 0 to 1, got 0 to 2"):
-        gradients.categorical(torch.zeros(2, 2), torch.tensor([0, 2]))
+        heads.categorical(torch.zeros(2, 2), torch.tensor([0, 2]))

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bray_algo.losses import ppo, ppo_gradients
+from bray_algo.gradients import ppo as ppo_gradients
+from bray_algo.losses import ppo
 from bray_algo.validation.switch import validating
 
 SETTINGS: list[dict[str, Any]] = [

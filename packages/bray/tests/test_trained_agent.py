@@ -14,6 +14,7 @@ from gymnasium import spaces
 from PIL import Image
 
 import bray
+from bray.trained.agent import TrainedAgent
 from bray.trained.simulator_values import to_action, to_observation
 from bray_actor import spaces as gymnasium_spaces
 from bray_core.action_vector import ActionVector
@@ -46,12 +47,12 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def agent(trial: Path) -> Iterator[bray.TrainedAgent]:
+def agent(trial: Path) -> Iterator[TrainedAgent]:
     with bray.load(trial) as loaded:
         yield loaded
 
 
-def test_it_plays_the_environments_own_loop(agent: bray.TrainedAgent) -> None:
+def test_it_plays_the_environments_own_loop(agent: TrainedAgent) -> None:
     environment = gymnasium.make("CartPole-v1")
     observation, _ = environment.reset(seed=1)
     for _ in range(5):
@@ -79,7 +80,7 @@ def test_a_trial_that_has_used_its_budget_goes_on(trial: Path) -> None:
         assert agent.act(np.zeros(4, np.float32)) in (0, 1)
 
 
-def test_an_export_is_an_agent_too(agent: bray.TrainedAgent, tmp_path: Path) -> None:
+def test_an_export_is_an_agent_too(agent: TrainedAgent, tmp_path: Path) -> None:
     with bray.load(agent.export(tmp_path / "export")) as other:
         observation = np.array([0.1, -0.2, 0.03, 0.4], np.float32)
         assert other.act(observation) == agent.act(observation)
@@ -88,7 +89,7 @@ def test_an_export_is_an_agent_too(agent: bray.TrainedAgent, tmp_path: Path) -> 
             other.evaluate(2)
 
 
-def test_its_evaluation_says_what_it_found(agent: bray.TrainedAgent) -> None:
+def test_its_evaluation_says_what_it_found(agent: TrainedAgent) -> None:
     found = agent.evaluate(3, seed=7)
     assert len(found.returns) == 3
     assert found.mean == pytest.approx(np.mean(found.returns))
@@ -103,7 +104,7 @@ def test_its_actions_may_be_drawn(trial: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gif", "webp"])
-def test_an_episode_becomes_a_video(agent: bray.TrainedAgent, tmp_path: Path, kind: str) -> None:
+def test_an_episode_becomes_a_video(agent: TrainedAgent, tmp_path: Path, kind: str) -> None:
     file = tmp_path / "videos" / f"play.{kind}"
     played = agent.watch(save=file)
     with Image.open(file) as image:
@@ -130,18 +131,18 @@ def test_the_command_saves_into_the_trial_where_there_is_no_screen(
     ],
 )
 def test_another_kind_of_video_is_refused(
-    agent: bray.TrainedAgent, tmp_path: Path, file: str, words: str
+    agent: TrainedAgent, tmp_path: Path, file: str, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
         agent.watch(save=tmp_path / file)
 
 
-def test_an_environment_that_draws_nothing_says_so(agent: bray.TrainedAgent) -> None:
+def test_an_environment_that_draws_nothing_says_so(agent: TrainedAgent) -> None:
     with pytest.raises(ConfigError, match="draws nothing"):
         agent.watch(save="never.gif", environment="bray.sources.tasks:TwoHeads-v0")
 
 
-def test_mistakes_are_told(agent: bray.TrainedAgent, trial: Path, tmp_path: Path) -> None:
+def test_mistakes_are_told(agent: TrainedAgent, trial: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"observation: expected numbers of 4 \(float32\), got"):
         agent.act(np.zeros(3, np.float32))
     with pytest.raises(ConfigError, match="episodes: expected 1 or more, got 0"):

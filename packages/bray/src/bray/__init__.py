@@ -13,9 +13,8 @@ from bray_core import lazy
 if TYPE_CHECKING:
     from bray.callbacks import Callback
     from bray.run import Run, init
-    from bray.trained.agent import TrainedAgent
     from bray.trained.programs import load, train
-    from bray_actor import Actor, AgentActor
+    from bray_actor import Actor
     from bray_actor.remote import RemoteActor
     from bray_buffer import Buffer
     from bray_buffer.remote import RemoteBuffer
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Actor": "bray_actor",
-    "AgentActor": "bray_actor",
     "Buffer": "bray_buffer",
     "Callback": "bray.callbacks",
     "Model": "bray_model",
@@ -40,7 +38,6 @@ _HOME = {
     "RemoteTrainer": "bray_trainer.remote",
     "Run": "bray.run",
     "Server": "bray_server",
-    "TrainedAgent": "bray.trained.agent",
     "Trainer": "bray_trainer",
     "init": "bray.run",
     "load": "bray.trained.programs",
@@ -50,7 +47,6 @@ _HOME = {
 
 __all__ = [
     "Actor",
-    "AgentActor",
     "Buffer",
     "Callback",
     "Model",
@@ -61,7 +57,6 @@ __all__ = [
     "RemoteTrainer",
     "Run",
     "Server",
-    "TrainedAgent",
     "Trainer",
     "init",
     "load",

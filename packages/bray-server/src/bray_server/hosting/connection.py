@@ -17,8 +17,9 @@ from bray_server.limits.access import Tokens
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES, ByteBudget
 from bray_server.limits.client_shares import ClientShares, client_of
 from bray_server.limits.limits import Limits
-from bray_server.sessions.dispatcher import Dispatcher, PendingRequest
+from bray_server.sessions.dispatcher import Dispatcher
 from bray_server.sessions.pages import PageRequest, Pages
+from bray_server.sessions.pending_request import PendingRequest
 from bray_server.sessions.sessions import Sessions
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))

@@ -18,9 +18,9 @@ from bray_server.hosting.http_request import HttpRequest
 from bray_server.hosting.repeated_head import RepeatedHead
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
 from bray_server.sessions.direct_ticks import BegunTick
-from bray_server.sessions.dispatcher import PendingRequest
 from bray_server.sessions.error_codes import STATUS
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest
+from bray_server.sessions.pending_request import PendingRequest
 from bray_server.wire.frames import Kind
 
 _KINDS = {

@@ -14,7 +14,7 @@ from bray_server.hosting.access_log import log_request
 from bray_server.hosting.connection import Connection, ServerContext
 from bray_server.hosting.group import METRICS_KEY
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
-from bray_server.sessions.dispatcher import PendingRequest
+from bray_server.sessions.pending_request import PendingRequest
 from bray_server.wire.frames import (
     DELTA,
     HEADER,

@@ -8,8 +8,8 @@ from bray_core.errors import CodecError, ServiceError
 from bray_server.hosting.connection import ServerContext
 from bray_server.hosting.group import PAGE_KEY
 from bray_server.hosting.tcp import TcpConnection
-from bray_server.sessions.dispatcher import PendingRequest
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest
+from bray_server.sessions.pending_request import PendingRequest
 from bray_server.wire.frames import Frame, FrameParser, Kind
 
 _PAGE_HEAD_BYTES = 64 * 1024

@@ -7,16 +7,14 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bray_core.errors import ServiceError
 from bray_server.sessions.deadlines import cancelled, resume_with_deadline
+from bray_server.sessions.pending_request import PendingRequest
 from bray_server.sessions.session_table import OpenSession
 from bray_server.sessions.sessions import Sessions
 from bray_server.sessions.spare_task import SpareTask
-
-if TYPE_CHECKING:
-    from bray_server.sessions.dispatcher import PendingRequest
 
 logger = logging.getLogger(__name__)
 

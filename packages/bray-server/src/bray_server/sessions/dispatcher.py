@@ -13,11 +13,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from bray_server.sessions.direct_ticks import DirectTicks
 from bray_server.sessions.pages import PAGE
-from bray_server.sessions.session_table import SessionOwner
+from bray_server.sessions.pending_request import PendingRequest
 from bray_server.sessions.sessions import Sessions
 from bray_server.wire.frames import Kind
 
@@ -28,31 +28,6 @@ _MAX_IN_A_TURN = 512
 """Number of requests that are answered without a pause, in a few milliseconds."""
 _MAX_TOGETHER = 256
 """Number of calls that a service is given at once."""
-
-
-class Caller(SessionOwner, Protocol):
-    """A connection, as the dispatcher sees it."""
-
-    is_blocked: bool
-    is_lost: bool
-    waiting: set[asyncio.Task[None]]
-
-    def reply(self, item: PendingRequest, reply: Any) -> None:
-        """Send the answer of one of its requests."""
-        ...
-
-    def hold(self, item: PendingRequest) -> None:
-        """Keep a request until its client reads its replies again."""
-        ...
-
-    def abort(self) -> None:
-        """Close the connection at once."""
-        ...
-
-
-PendingRequest: TypeAlias = tuple[Caller, int, bytes, Any, Any, float]
-"""A request: caller, kind, session, body (for a page a `PageRequest`), a tag of the caller's own,
-time received. A plain tuple: it is made for every tick."""
 
 
 Together: TypeAlias = Callable[[Sequence[Any], float], Awaitable[Sequence[Any]]]

@@ -24,7 +24,7 @@ from bray.training.perceptron_ppo import PerceptronPPO, fits
 from bray_actor.spaces import ATARI
 from bray_algo import gae
 from bray_algo.distributions import outputs as distribution
-from bray_algo.losses import ppo_gradients
+from bray_algo.gradients import ppo as ppo_gradients
 from bray_algo.losses.reductions import standardised
 from bray_core import metrics
 from bray_core.layout import Packed

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from bray.policies.flattening import MASK
 from bray.policies.networks import VectorPolicy
 from bray.policies.trunks import FlatNetwork
-from bray_algo.distributions import gradients
-from bray_algo.losses.ppo_gradients import PPOGradients, is_suspect, loss_and_gradients
-from bray_algo.networks.perceptron_gradients import (
+from bray_algo.gradients import heads
+from bray_algo.gradients.perceptron import (
     PerceptronGradients,
     is_perceptron,
     is_trained_in_float32,
 )
+from bray_algo.gradients.ppo import PPOGradients, is_suspect, loss_and_gradients
 from bray_core.nested import Nested
 from bray_trainer.flat_adam import FlatAdam
 from bray_trainer.sequences import Batch
@@ -89,10 +89,10 @@ class PerceptronPPO:
     def _actions(self, numbers: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Any]:
         head = self._module.actions
         if head.is_one:
-            return gradients.categorical(numbers, action)
+            return heads.categorical(numbers, action)
         if head.num_reals:
-            return gradients.reals(numbers, head.log_std.detach(), action)
-        return gradients.categoricals(numbers, head.sizes, action)
+            return heads.reals(numbers, head.log_std.detach(), action)
+        return heads.categoricals(numbers, head.sizes, action)
 
 
 def fits(module: nn.Module) -> bool:

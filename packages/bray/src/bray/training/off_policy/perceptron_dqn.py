@@ -16,12 +16,12 @@ from bray.policies.flattening import MASK
 from bray.policies.trunks import FlatNetwork
 from bray.policies.values import QNetworkConfig
 from bray.training.off_policy.value_learning import ValueLoss
-from bray_algo.losses import dqn
-from bray_algo.networks.perceptron_gradients import (
+from bray_algo.gradients.perceptron import (
     PerceptronGradients,
     is_perceptron,
     is_trained_in_float32,
 )
+from bray_algo.losses import dqn
 from bray_trainer.flat_adam import FlatAdam
 from bray_trainer.sequences import Batch
 
