@@ -23,6 +23,7 @@ from bray.policies.trunks import Layers, make_network
 from bray.training.algorithm import Parts, Takes
 from bray.training.off_policy.policy_and_critics import (
     FollowingTargetsConfig,
+    NoiseConfig,
     PolicyAndCritics,
     PolicyAndCriticsTrainer,
 )
@@ -59,9 +60,16 @@ class SACPolicy(nn.Module):
     """A Gaussian squashed by tanh between the bounds of real actions."""
 
     def __init__(
-        self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig, layers: Layers = mlp
+        self,
+        spaces: Spaces,
+        bounds: ActionBounds,
+        config: TrunkConfig,
+        layers: Layers = mlp,
+        *,
+        is_pink: bool = False,
     ) -> None:
         super().__init__()
+        self.is_pink = is_pink
         self._space = spaces.observation
         self.normalize = ObservationNorm(spaces, config)
         self.bounds = bounds
@@ -79,11 +87,15 @@ class SACPolicy(nn.Module):
         return mean, log_std.clamp(*_LOG_STD)
 
     def forward(self, observation: Nested) -> dict[str, Tensor]:
-        """Map observations to `mean, log_std, low, high [B, D]` and a `value` of 0."""
+        """Map observations to `mean, log_std, low, high [B, D]` and a `value` of 0.
+
+        With pink noise there is a leaf `pink`, which tells the decoder to draw some.
+        """
         mean, log_std = self.parameters_of(self.seen(observation))
         low, high = self.bounds.low.expand_as(mean), self.bounds.high.expand_as(mean)
         value = torch.zeros_like(mean[:, 0])
-        return {"mean": mean, "log_std": log_std, "low": low, "high": high, "value": value}
+        outputs = {"mean": mean, "log_std": log_std, "low": low, "high": high, "value": value}
+        return {**outputs, "pink": value} if self.is_pink else outputs
 
 
 class Temperature(nn.Module):
@@ -108,7 +120,8 @@ class SACTrainer(PolicyAndCriticsTrainer):
     @staticmethod
     def make_policy(spaces: Spaces, parts: Parts) -> SACPolicy:
         """Make the squashed Gaussian."""
-        return SACPolicy(spaces, ActionBounds.of(spaces), parts.model)
+        is_pink = isinstance(parts.agent, NoiseConfig) and parts.agent.is_pink
+        return SACPolicy(spaces, ActionBounds.of(spaces), parts.model, is_pink=is_pink)
 
     @staticmethod
     def more_networks(spaces: Spaces, parts: Parts) -> dict[str, nn.Module]:
