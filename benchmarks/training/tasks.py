@@ -31,7 +31,8 @@ class Task(NamedTuple):
     settings: tuple[str, ...] = ()
 
 
-_ROBOTICS = ("gymnasium-robotics",)
+_ROBOTICS = ("gymnasium-robotics", "mujoco<3.6")
+"""gymnasium-robotics 1.4.2 does not make FetchReach with a MuJoCo of today."""
 _NORMALISED = ("normalize_observation=true", "normalize_reward=true")
 TASKS = [
     Task("FrozenLake-v1", "ppo", 200_000),

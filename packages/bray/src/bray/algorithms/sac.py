@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,9 @@ from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import Layers, make_network
 from bray.training.algorithm import Parts, Takes
 from bray.training.off_policy.policy_and_critics import (
-    FollowingTargetsConfig,
     NoiseConfig,
     PolicyAndCritics,
+    PolicyAndCriticsConfig,
     PolicyAndCriticsTrainer,
 )
 from bray_algo import mlp
@@ -34,18 +34,25 @@ from bray_algo.networks.polyak import polyak_
 from bray_core.action_vector import ActionVector
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.settings.ranges import PositiveFloat
+from bray_core.settings.ranges import PositiveFloat, Range
 from bray_core.spaces import Spaces
 
 _LOG_STD = (-10.0, 2.0)
 """Bounds of the policy's log standard deviation, before the squashing."""
+_TAU, _TAU_OF_CHOICES = 0.005, 0.02
+"""How far the target critics follow, where nobody says: of real actions, and of a choice."""
 _ENTROPY_SHARE = 0.5
 """Share of the greatest entropy of a choice that the temperature aims at, where nobody says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SACConfig(FollowingTargetsConfig):
+class SACConfig(PolicyAndCriticsConfig):
     """SAC's hyperparameters."""
+
+    tau: Annotated[float, Range(above=0, maximum=1)] | None = None
+    """How far the target networks follow at each step, 0 to 1. Too fast and the target chases the
+    network; too slow and learning waits for it. 0.001 to 0.05. None: 0.005 or, of a single choice,
+    0.02."""
 
     alpha: PositiveFloat = 0.2
     """Temperature at the start: weight of the entropy beside the return. It is learnt from there;
@@ -111,11 +118,19 @@ class SACTrainer(PolicyAndCriticsTrainer):
 
     rule: ClassVar[Any] = sac
     """Module with `critic_loss` and `actor_loss` of what the critics estimate."""
+    usual_tau: ClassVar[float] = _TAU
+    """How far the target critics follow, where no setting says it."""
 
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         wanted, size = parts.trainer.target_entropy, ActionBounds.of(spaces).size
         self.target_entropy = -float(size) if wanted is None else wanted
         super().__init__(spaces, parts, *args, **kwargs)
+
+    @property
+    def tau(self) -> float:
+        """How far the target critics follow at each step."""
+        wanted: float | None = self.settings.tau
+        return self.usual_tau if wanted is None else wanted
 
     @staticmethod
     def make_policy(spaces: Spaces, parts: Parts) -> SACPolicy:
@@ -141,7 +156,7 @@ class SACTrainer(PolicyAndCriticsTrainer):
     def handle(self, replay: Packed) -> Iterator[dict[str, Tensor]]:
         """Yield the batch; after its step the target critics follow."""
         yield self.batch(replay)
-        polyak_(self.target, self.module["critics"], self.settings.tau)
+        polyak_(self.target, self.module["critics"], self.tau)
 
     def loss(
         self, batch: dict[str, Tensor], step: int
@@ -174,6 +189,8 @@ class SACTrainer(PolicyAndCriticsTrainer):
 
 class ChoiceSACTrainer(SACTrainer):
     """SAC on one choice: critics judge every action, and expectations over the policy are sums."""
+
+    usual_tau: ClassVar[float] = _TAU_OF_CHOICES
 
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         self.num_actions = _num_actions(spaces)
