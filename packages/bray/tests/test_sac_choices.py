@@ -117,6 +117,12 @@ def test_the_entropy_to_aim_at_is_a_setting() -> None:
     assert usual == pytest.approx(0.5 * math.log(2))
 
 
+def test_targets_follow_faster_than_those_of_reals() -> None:
+    assert trainer(CARTPOLE).tau == 0.02
+    assert trainer(CARTPOLE, tau=0.1).tau == 0.1
+    assert trainer(read_spaces("Pendulum-v1")).tau == 0.005
+
+
 def test_several_choices_are_refused() -> None:
     both = Spaces.parse(
         "two", {"observation": {"shape": [2]}, "action": {"multi_discrete": [2, 2]}}

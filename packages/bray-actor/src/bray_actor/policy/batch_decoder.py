@@ -2,9 +2,10 @@
 
 Discrete: outputs `{"logits": [N, A]}`; of several actions at once (MultiDiscrete) the logits are a
 list of heads `[N, A_k]`. Continuous: `{"mean": [N, D], "log_std": [N, D]}`, a diagonal Gaussian;
-with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh; with `alpha` and
-`beta [N, D]` in place of mean and deviation it is a Beta distribution between them. Choices and
-reals at once have both, and one array of both as action (`bray_core.action_vector`). With
+with `{"low": [N, D], "high": [N, D]}` too it is squashed between these by tanh; with `pink` its
+draws follow those before (`bray_actor.policy.pink_noise`); with `alpha` and `beta [N, D]` in place
+of mean and deviation it is a Beta distribution between them. Choices and reals at once have both,
+and one array of both as action (`bray_core.action_vector`). With
 `conditional [N, S, S + D]` and `order [N, K]` each choice depends on those before
 (`bray_actor.policy.autoregressive`).
 """
@@ -29,6 +30,7 @@ from bray_actor.policy.densities import (
     tanh_squash,
 )
 from bray_actor.policy.named_outputs import heads_of, is_autoregressive, order_of
+from bray_actor.policy.pink_noise import NUM_OCTAVES, PinkNoise, is_pink
 from bray_core.action_vector import ActionVector
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
@@ -105,15 +107,16 @@ class BatchDiagonalGaussian:
 
     def __init__(self, num_envs: int, size: int) -> None:
         self._shape = (num_envs, size)
+        self._pink = PinkNoise()
 
     def sample(
         self, outputs: Nested, rng: np.random.Generator
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float64]]:
-        """Draw independent normal components."""
+        """Draw normal components: independent ones, or pink noise where the outputs say so."""
         mean = _finite("mean", _leaf(outputs, "mean", self._shape))
         log_std = _finite("log_std", _leaf(outputs, "log_std", self._shape))
         log_std = np.minimum(np.maximum(log_std, -MAX_LOG_STD), MAX_LOG_STD)
-        noise = rng.standard_normal(self._shape)
+        noise = self._noise(outputs, rng)
         action = (mean + np.exp(log_std) * noise).astype(np.float32)
         density = -0.5 * (np.square(noise) + _LOG_2PI) - log_std
         if "low" not in outputs:
@@ -121,6 +124,11 @@ class BatchDiagonalGaussian:
         low = _finite("low", _leaf(outputs, "low", self._shape))
         high = _finite("high", _leaf(outputs, "high", self._shape))
         return tanh_squash(action, low, high), (density - tanh_log_slope(action, low, high)).sum(1)
+
+    def _noise(self, outputs: Nested, rng: np.random.Generator) -> npt.NDArray[np.float64]:
+        if not is_pink(outputs):
+            return rng.standard_normal(self._shape)
+        return self._pink.draw(rng.standard_normal((*self._shape, NUM_OCTAVES)))
 
 
 class BatchBeta:

@@ -2,7 +2,8 @@
 
 Discrete: outputs `{"logits": [A], "value": []}`; of several actions at once (MultiDiscrete) the
 logits are a list of heads `[A_k]`. Continuous: `{"mean": [D], "log_std": [D], "value": []}`, a
-diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh;
+diagonal Gaussian; with `{"low": [D], "high": [D]}` too it is squashed between these by tanh, and
+with `pink` its draws follow those before (`pink_noise`): a decoder is of one episode.
 `{"alpha": [D], "beta": [D], "low": [D], "high": [D]}` is a Beta distribution between them. Choices
 and reals at once have both, a list of `logits` and what describes the reals: the action is one
 array of both (`bray_core.action_vector`). With `conditional` and `order` too each choice depends on
@@ -35,6 +36,7 @@ from bray_actor.policy.densities import (
     tanh_squash,
 )
 from bray_actor.policy.named_outputs import heads_of, is_autoregressive, leaf_of
+from bray_actor.policy.pink_noise import NUM_OCTAVES, PinkNoise, is_pink
 from bray_core.errors import SpecError
 from bray_core.nested import Nested
 
@@ -98,11 +100,12 @@ class DiagonalGaussian:
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self._pink = PinkNoise()
 
     def sample(self, outputs: Nested, rng: random.Random) -> Decision:
-        """Draw an action `[D]`, float32."""
+        """Draw an action `[D]`, float32; its noise is pink where the outputs say so."""
         mean, log_std = self._parameters(outputs)
-        noise = np.array([rng.gauss(0.0, 1.0) for _ in range(self._size)])
+        noise = self._noise(is_pink(outputs), rng)
         action = (mean + np.exp(log_std) * noise).astype(np.float32)
         return self._within(outputs, action, self._log_prob(noise, log_std))
 
@@ -111,6 +114,12 @@ class DiagonalGaussian:
         mean, log_std = self._parameters(outputs)
         log_prob = self._log_prob(np.zeros(self._size), log_std)
         return self._within(outputs, mean.astype(np.float32), log_prob)
+
+    def _noise(self, pink: bool, rng: random.Random) -> _Numbers:
+        if not pink:
+            return np.array([rng.gauss(0.0, 1.0) for _ in range(self._size)])
+        fresh = [rng.gauss(0.0, 1.0) for _ in range(self._size * NUM_OCTAVES)]
+        return self._pink.draw(np.array(fresh).reshape(self._size, NUM_OCTAVES))
 
     def _within(self, outputs: Nested, action: npt.NDArray[Any], log_prob: float) -> Decision:
         if "low" not in outputs:
@@ -227,6 +236,8 @@ def check_outputs(
         shape = leaf_of(outputs, "mean", (None,)).shape
         for name in ("log_std", "low", "high") if "low" in outputs else ("log_std",):
             leaf_of(outputs, name, shape)
+        if is_pink(outputs):
+            leaf_of(outputs, "pink", ())
     elif "alpha" in outputs:
         shape = leaf_of(outputs, "alpha", (None,)).shape
         for name in BETA_OUTPUTS:

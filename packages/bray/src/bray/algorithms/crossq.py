@@ -64,7 +64,8 @@ class CrossQTrainer(SACTrainer):
     @staticmethod
     def make_policy(spaces: Spaces, parts: Parts) -> SACPolicy:
         """Make the squashed Gaussian, with normalised layers."""
-        return SACPolicy(spaces, ActionBounds.of(spaces), parts.model, renormed_mlp)
+        bounds, is_pink = ActionBounds.of(spaces), parts.agent.is_pink
+        return SACPolicy(spaces, bounds, parts.model, renormed_mlp, is_pink=is_pink)
 
     @staticmethod
     def make_critics(spaces: Spaces, parts: Parts) -> Critics:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,9 @@ from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import Layers, make_network
 from bray.training.algorithm import Parts, Takes
 from bray.training.off_policy.policy_and_critics import (
-    FollowingTargetsConfig,
+    NoiseConfig,
     PolicyAndCritics,
+    PolicyAndCriticsConfig,
     PolicyAndCriticsTrainer,
     TargetCriticsTrainer,
 )
@@ -31,18 +32,25 @@ from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac, sac_discrete
 from bray_core.action_vector import ActionVector
 from bray_core.nested import Nested
-from bray_core.settings.ranges import PositiveFloat
+from bray_core.settings.ranges import PositiveFloat, Range
 from bray_core.spaces import Spaces
 
 _LOG_STD = (-10.0, 2.0)
 """Bounds of the policy's log standard deviation, before the squashing."""
+_TAU, _TAU_OF_CHOICES = 0.005, 0.02
+"""How far the target critics follow, where nobody says: of real actions, and of a choice."""
 _ENTROPY_SHARE = 0.5
 """Share of the greatest entropy of a choice that the temperature aims at, where nobody says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SACConfig(FollowingTargetsConfig):
+class SACConfig(PolicyAndCriticsConfig):
     """SAC's hyperparameters."""
+
+    tau: Annotated[float, Range(above=0, maximum=1)] | None = None
+    """How far the target networks follow at each step, 0 to 1. Too fast and the target chases the
+    network; too slow and learning waits for it. 0.001 to 0.05. None: 0.005 or, of a single choice,
+    0.02."""
 
     alpha: PositiveFloat = 0.2
     """Temperature at the start: weight of the entropy beside the return. It is learnt from there;
@@ -57,9 +65,16 @@ class SACPolicy(nn.Module):
     """A Gaussian squashed by tanh between the bounds of real actions."""
 
     def __init__(
-        self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig, layers: Layers = mlp
+        self,
+        spaces: Spaces,
+        bounds: ActionBounds,
+        config: TrunkConfig,
+        layers: Layers = mlp,
+        *,
+        is_pink: bool = False,
     ) -> None:
         super().__init__()
+        self.is_pink = is_pink
         self._space = spaces.observation
         self.normalize = ObservationNorm(spaces, config)
         self.bounds = bounds
@@ -77,11 +92,15 @@ class SACPolicy(nn.Module):
         return mean, log_std.clamp(*_LOG_STD)
 
     def forward(self, observation: Nested) -> dict[str, Tensor]:
-        """Map observations to `mean, log_std, low, high [B, D]` and a `value` of 0."""
+        """Map observations to `mean, log_std, low, high [B, D]` and a `value` of 0.
+
+        With pink noise there is a leaf `pink`, which tells the decoder to draw some.
+        """
         mean, log_std = self.parameters_of(self.seen(observation))
         low, high = self.bounds.low.expand_as(mean), self.bounds.high.expand_as(mean)
         value = torch.zeros_like(mean[:, 0])
-        return {"mean": mean, "log_std": log_std, "low": low, "high": high, "value": value}
+        outputs = {"mean": mean, "log_std": log_std, "low": low, "high": high, "value": value}
+        return {**outputs, "pink": value} if self.is_pink else outputs
 
 
 class Temperature(nn.Module):
@@ -97,16 +116,25 @@ class SACTrainer(TargetCriticsTrainer):
 
     rule: ClassVar[Any] = sac
     """Module with `critic_loss` and `actor_loss` of what the critics estimate."""
+    usual_tau: ClassVar[float] = _TAU
+    """How far the target critics follow, where no setting says it."""
 
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         wanted, size = parts.trainer.target_entropy, ActionBounds.of(spaces).size
         self.target_entropy = -float(size) if wanted is None else wanted
         super().__init__(spaces, parts, *args, **kwargs)
 
+    @property
+    def tau(self) -> float:
+        """How far the target critics follow at each step."""
+        wanted: float | None = self.settings.tau
+        return self.usual_tau if wanted is None else wanted
+
     @staticmethod
     def make_policy(spaces: Spaces, parts: Parts) -> SACPolicy:
         """Make the squashed Gaussian."""
-        return SACPolicy(spaces, ActionBounds.of(spaces), parts.model)
+        is_pink = isinstance(parts.agent, NoiseConfig) and parts.agent.is_pink
+        return SACPolicy(spaces, ActionBounds.of(spaces), parts.model, is_pink=is_pink)
 
     @staticmethod
     def more_networks(spaces: Spaces, parts: Parts) -> dict[str, nn.Module]:
@@ -150,6 +178,8 @@ class SACTrainer(TargetCriticsTrainer):
 
 class ChoiceSACTrainer(SACTrainer):
     """SAC on one choice: critics judge every action, and expectations over the policy are sums."""
+
+    usual_tau: ClassVar[float] = _TAU_OF_CHOICES
 
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         self.num_actions = _num_actions(spaces)

@@ -20,10 +20,10 @@ from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
 from bray.training.off_policy.policy_and_critics import (
     FollowingTargetsConfig,
+    NoiseConfig,
     PolicyAndCritics,
     PolicyAndCriticsTrainer,
 )
-from bray.training.off_policy.replay_learning import NStepConfig
 from bray_algo.losses import critics, td3
 from bray_algo.losses.reductions import LossTerms
 from bray_core.layout import Packed
@@ -33,7 +33,7 @@ from bray_core.spaces import Spaces
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ActionNoiseConfig(NStepConfig):
+class ActionNoiseConfig(NoiseConfig):
     """How an agent explores by noise on its actions, in half ranges of the action space."""
 
     warmup_noise: PositiveFloat = 1.0
@@ -63,9 +63,16 @@ class TD3Policy(nn.Module):
     noise: Tensor
 
     def __init__(
-        self, spaces: Spaces, bounds: ActionBounds, config: TrunkConfig, noise: float
+        self,
+        spaces: Spaces,
+        bounds: ActionBounds,
+        config: TrunkConfig,
+        noise: float,
+        *,
+        is_pink: bool = False,
     ) -> None:
         super().__init__()
+        self.is_pink = is_pink
         self._space = spaces.observation
         self.normalize = ObservationNorm(spaces, config)
         self.bounds = bounds
@@ -81,11 +88,15 @@ class TD3Policy(nn.Module):
         return torch.tanh(self.body(seen))
 
     def forward(self, observation: Nested) -> dict[str, Tensor]:
-        """Map observations to `mean, log_std [B, D]` and a `value` of 0."""
+        """Map observations to `mean, log_std [B, D]` and a `value` of 0.
+
+        With pink noise there is a leaf `pink`, which tells the decoder to draw some.
+        """
         mean = self.bounds.scale(self.unit(self.seen(observation)))
         std = self.noise * (self.bounds.high - self.bounds.low) / 2
         value = torch.zeros_like(mean[:, 0])
-        return {"mean": mean, "log_std": std.log().expand_as(mean), "value": value}
+        outputs = {"mean": mean, "log_std": std.log().expand_as(mean), "value": value}
+        return {**outputs, "pink": value} if self.is_pink else outputs
 
 
 class TD3Trainer(PolicyAndCriticsTrainer):
@@ -98,7 +109,8 @@ class TD3Trainer(PolicyAndCriticsTrainer):
     @staticmethod
     def make_policy(spaces: Spaces, parts: Parts) -> TD3Policy:
         """Make the policy, with the noise of the time before the first training."""
-        return TD3Policy(spaces, ActionBounds.of(spaces), parts.model, parts.agent.warmup_noise)
+        bounds, agent = ActionBounds.of(spaces), parts.agent
+        return TD3Policy(spaces, bounds, parts.model, agent.warmup_noise, is_pink=agent.is_pink)
 
     def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
         """Return policy and critics."""

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from bray.policies.continuous import ActionBounds, Critics
 from bray.policies.first_weights import begin_networks
 from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.off_policy.replay_learning import OffPolicy, OffPolicyConfig
+from bray.training.off_policy.replay_learning import NStepConfig, OffPolicy, OffPolicyConfig
 from bray.training.off_policy.target import KeepsTarget
 from bray_algo.networks.polyak import TargetUpdate
 from bray_core.action_vector import ActionVector
@@ -32,6 +32,22 @@ from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig, to_torch
 from bray_trainer.sequences import Batch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseConfig(NStepConfig):
+    """How an agent tries actions of real numbers, and how its steps become transitions."""
+
+    noise: Literal["pink", "white"] = "pink"
+    """How the random part of an action follows that of the steps before. `white`: not at all, so
+    that pushes in turns cancel out, and what takes many steps in one direction is never tried.
+    `pink`: over short times and long ones alike (Eberhard et al. 2023, "Pink noise is all you
+    need"). Draws of a single choice never follow each other."""
+
+    @property
+    def is_pink(self) -> bool:
+        """Whether the random part follows that of the steps before."""
+        return self.noise == "pink"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,6 +150,12 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
 class TargetCriticsTrainer(PolicyAndCriticsTrainer):
     """A trainer whose critics have targets that follow at each step; the policy has none."""
 
+    @property
+    def tau(self) -> float:
+        """How far the target critics follow at each step."""
+        tau: float = self.settings.tau
+        return tau
+
     def followed(self, modules: dict[str, nn.Module]) -> nn.Module:
         """Return the critics."""
         return modules["critics"]
@@ -141,7 +163,7 @@ class TargetCriticsTrainer(PolicyAndCriticsTrainer):
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield the batch; after its step the target critics follow."""
         yield self.batch(replay)
-        self.move_target(self.settings.tau)
+        self.move_target(self.tau)
 
 
 C = TypeVar("C", bound=PolicyAndCriticsConfig)
@@ -153,6 +175,7 @@ class PolicyAndCritics(OffPolicy[C]):
 
     example = "Pendulum-v1"
     takes = Takes(actions=("box",), bounded=True, gamecores=True)
+    configs: ClassVar[dict[str, type[Any]]] = {**OffPolicy.configs, "agent": NoiseConfig}
     trainer: ClassVar[type[PolicyAndCriticsTrainer]]
     choice_trainer: ClassVar[type[PolicyAndCriticsTrainer] | None] = None
     """The trainer for a single choice, where there is one."""
