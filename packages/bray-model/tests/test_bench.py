@@ -125,7 +125,7 @@ def test_validate_finds_a_graph_whose_rows_depend_on_each_other(tmp_path, monkey
         def forward(self, x):
             return x - x.mean(0, keepdim=True)
 
-    monkeypatch.setattr("bray_model.export.exporter.check_rows", lambda *given: None)
+    monkeypatch.setattr("bray_model.export.comparison.check_rows", lambda *given: None)
     folder = tmp_path / "export"
     with Model(Mean(), np.zeros((1, 3), np.float32)) as model:
         model.export(folder)

@@ -101,7 +101,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(model.weights()[1])
         return [0.0]
 
-    monkeypatch.setattr(evaluation, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation, "evaluate_here", evaluate)
     return seen
 
 

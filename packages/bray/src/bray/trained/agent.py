@@ -133,12 +133,13 @@ class TrainedAgent:
         Raises:
             ConfigError: there is no environment, or `episodes` is below 1.
         """
-        from bray.training.evaluation import EVALUATION_SEED, evaluate
+        from bray.training.evaluation import EVALUATION_SEED, evaluate, evaluate_here, plays_here
 
         if episodes < 1:
             raise ConfigError(f"episodes: expected 1 or more, got {episodes}")
         played = self.environment if environment is None else environment
-        found = evaluate(
+        play = evaluate_here if plays_here(played) else evaluate
+        found = play(
             self._model, played, episodes, seed=seed + EVALUATION_SEED, config=self._config
         )
         return PlayedEpisodes(tuple(found))

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -103,8 +104,9 @@ def _make(spec: EnvironmentSpec, mode: str) -> Any:
     drawn = replace(spec, kwargs={**spec.kwargs, "render_mode": mode}, stepping="worker")
     words = f"environment: {spec} draws nothing (render_mode {mode!r})"
     try:
-        env = drawn.make(reports=False)
-    except DependencyNotInstalled as error:
+        with warnings.catch_warnings(action="ignore"):  # what is said here is said once
+            env = drawn.make(reports=False)
+    except (DependencyNotInstalled, ConfigError) as error:
         raise ConfigError(f"{words}: {error}") from error
     if mode not in (env.metadata or {}).get("render_modes", ()):
         env.close()
