@@ -90,8 +90,20 @@ def test_both_ways_train_alike(settings: dict[str, Any], asked: list[bool]) -> N
         assert ours.progress()[name] == pytest.approx(theirs.progress()[name], rel=1e-4, abs=1e-5)
 
 
-def test_gradients_agree_with_autograd() -> None:
-    trainer = made(dqn.DQNTrainer)
+@pytest.mark.parametrize(
+    "observation",
+    [
+        {"shape": [5]},
+        {"discrete": 4},
+        {"multi_discrete": [3, 4]},
+        {"multi_binary": [3]},
+        {"shape": [2], "dtype": "int64", "low": 0, "high": 9},
+        {"x": {"shape": [2]}, "y": {"discrete": 3}},
+    ],
+    ids=str,
+)
+def test_gradients_agree_with_autograd(observation: Any) -> None:
+    trainer = made(dqn.DQNTrainer, spaces_of(observation))
     (batch,) = trainer.handle(trainer.replay.pop(1.0))
     loss, terms = trainer.loss(batch, 0)
     loss.backward()

@@ -36,7 +36,7 @@ class PerceptronDQN:
     """
 
     def __init__(self, module: Any, target: Any, optimizer: object) -> None:
-        self._module, self._target = module, target
+        self._module = module
         self._parameters = list(module.parameters())
         self._gradients = (
             optimizer.gradient_views
@@ -44,6 +44,7 @@ class PerceptronDQN:
             else [torch.empty_like(parameter) for parameter in self._parameters]
         )
         self._q = PerceptronGradients(module.q)
+        self._target_q = nn.Sequential(*target.q)  # the layers alone: its input is one vector
 
     @torch.no_grad()
     def __call__(self, batch: Batch, *, double: bool) -> ValueLoss | None:
@@ -61,7 +62,7 @@ class PerceptronDQN:
         numbers = self._q.forward(torch.cat([seen, following]) if double else seen)
         q, chooser = numbers[: len(seen)], numbers[len(seen) :] if double else None
         rows = batch["reward"], batch["discount"]
-        aim = dqn.target(self._target.q(following), *rows, next_online_q=chooser)
+        aim = dqn.target(self._target_q(following), *rows, next_online_q=chooser)
         action, weight = batch["action"], batch.get("weight")
         loss, terms = dqn.loss(q, action, aim, weight=weight)
         error = dqn.td_error(q, action, aim)
