@@ -87,10 +87,10 @@ class OpenInferencePages:
                 return await self._infer(name, model, request)
             return self._about(name, model, action)
         except BrayError as error:
-            known = _as_service_error(error)
-            if known is error:
+            # No variable holds the new error: with its traceback it would hold the body.
+            if (code := _code_of(error)) is None:
                 raise
-            raise known from error
+            raise ServiceError(code, str(error)) from error
 
     def group(self, request: PageRequest) -> Hashable | None:
         """Return the model of a request that only asks it for some rows; None for any other."""
@@ -132,7 +132,8 @@ class OpenInferencePages:
         """Ask for a reply alone, or return what is wrong."""
         try:
             if isinstance(found, BrayError):
-                raise _as_service_error(found)
+                code = _code_of(found)
+                raise found if code is None else ServiceError(code, str(found))
             return await self.answer(request)
         except ServiceError as error:
             return error.with_traceback(None)
@@ -220,14 +221,11 @@ class OpenInferencePages:
         )
 
 
-def _as_service_error(error: BrayError) -> BrayError:
-    """Return an error as the protocol has it, or itself where it is no client's business."""
+def _code_of(error: BrayError) -> str | None:
+    """Return the code by which a client is told; None: it has one, or is no client's business."""
     if isinstance(error, ServiceError):
-        return error
-    for kind, code in _CODES.items():
-        if isinstance(error, kind):
-            return ServiceError(code, str(error))
-    return error
+        return None
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
 
 
 def _now(model: Model | ServedModel) -> Model:
