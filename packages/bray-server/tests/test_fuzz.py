@@ -22,8 +22,8 @@ from bray_core.errors import ServiceError
 from bray_server import Client, Limits, Request, ServerThread
 from bray_server.wire.frames import Kind, pack
 
-NUM_FRAMES = 60_000
-NUM_REQUESTS = 50_000
+NUM_FRAMES = int(os.environ.get("FUZZ_COUNT", "60000"))
+NUM_REQUESTS = int(os.environ.get("FUZZ_COUNT", "50000"))
 MAX_GROWTH_BYTES = 30_000_000
 
 
