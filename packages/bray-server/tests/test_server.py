@@ -378,6 +378,23 @@ async def test_draining_lets_running_requests_finish() -> None:
         await AsyncClient.connect(f"tcp://127.0.0.1:{server.tcp_port}")
 
 
+async def test_a_server_that_makes_way_for_another_asks_to_come_again() -> None:
+    class Lobby(Counter):
+        makes_way = True
+
+    server = Server(Lobby, http_port=0)
+    await server.start()
+    address = f"tcp://127.0.0.1:{server.tcp_port}"
+    async with await AsyncClient.connect(address, timeout_s=0.4) as client:  # it tries once
+        await client.start("s")
+        stop = asyncio.create_task(server.stop(5.0))
+        await asyncio.sleep(0)
+        with pytest.raises(ServiceError, match="not_ready: another server takes this one's place"):
+            await client.start("new")
+        await client.end("s")
+        await stop
+
+
 async def test_a_client_that_does_not_read_is_not_read_either() -> None:
     server = Server(Echo())
     await server.start()

@@ -27,7 +27,9 @@ class BatchedService(StatelessService, Protocol):
 
 
 SessionFactory = Callable[[str], ActorProtocol]
-"""Function or class that makes the actor of a session from the session's id."""
+"""Function or class that makes the actor of a session from the session's id. One whose `makes_way`
+is true is followed by another at the same ports: while it shuts down, a start is told `not_ready`
+instead of `draining`, so that clients come again."""
 
 Service = SessionFactory | StatelessService | BatchedService
 """With sessions: a `SessionFactory`. Without: an object with `tick`, and perhaps `ticks`."""

@@ -63,6 +63,7 @@ class Sessions:
         pages: Pages | None = None,
     ) -> None:
         self._factory, self._stateless = sort_service(service)
+        self._makes_way = bool(getattr(service, "makes_way", False))
         self._ticks = getattr(self._stateless, "ticks", None)
         self._calls: OpenSession | None = None
         """Stands for the stateless service where `DirectTicks` asks it."""
@@ -436,6 +437,8 @@ class Sessions:
         self, session: bytes, body: bytes, owner: SessionOwner | None, waits: OnWait | None
     ) -> bytes:
         name = self._check_session(session)
+        if self.draining and self._makes_way:
+            raise ServiceError("not_ready", "another server takes this one's place: start again")
         if self.draining:
             raise ServiceError("draining", "the server is shutting down: no new sessions")
         assert self._factory is not None

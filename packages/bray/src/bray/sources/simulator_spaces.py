@@ -27,6 +27,9 @@ _MOST = {"pixels": 1 << 20, "numbers": 1 << 18}
 """What an observation or action may hold of which a `start` makes the network: that has tens or
 hundreds of weights for each."""
 _LOOK_S = 0.25
+_SILENCE_S, _LONGEST_S = 0.2, 2.0
+"""How long no `start` must have come before the lobby closes, and how long it waits for that. Who
+was told `not_ready` pauses half a second, and then finds the run's own actors."""
 _FIRST_START_S = 300.0
 """How long a simulator that bray starts may take until its first `start`."""
 
@@ -89,6 +92,7 @@ def _ask(run: Run, source: GamecoreSourceConfig, ports: SimulatorPorts) -> Space
                     f"{_FIRST_START_S:g} s, got none: declare source.spaces, or see what the "
                     f"simulator says: {fleet.last_words(0)}"
                 )
+        lobby.wait_for_silence()
         return told
 
 
@@ -104,9 +108,20 @@ class Lobby:
     It makes the actors of sessions, as a server calls it.
     """
 
+    makes_way = True
+    """The run's own actors take its place."""
+
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._told: Spaces | None = None
+        self._heard_s = 0.0
+        """When the last `start` came."""
+
+    def wait_for_silence(self) -> None:
+        """Wait until nobody is starting: a connection that is cut then was told to come again."""
+        until = time.monotonic() + _LONGEST_S
+        while (now := time.monotonic()) < min(until, self._heard_s + _SILENCE_S):
+            time.sleep(min(until, self._heard_s + _SILENCE_S) - now)
 
     def wait(self, timeout_s: float) -> Spaces | None:
         """Wait for a `start` that tells spaces, and return them; None: there was none yet."""
@@ -124,6 +139,7 @@ class Lobby:
         Raises:
             ServiceError: always: `not_ready`, or `bad_spaces`.
         """
+        self._heard_s = time.monotonic()
         if start.spaces is None:
             if self._told is not None:
                 raise _not_ready()
