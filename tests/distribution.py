@@ -14,7 +14,7 @@ ON_RAY = frozenset(
     )
 )
 """Files of the default tier that start Ray: together they start it once."""
-APART = frozenset({"test_combinations.py", "test_docs.py", "test_matrix.py"})
+APART = frozenset({"test_combinations.py", "test_matrix.py"})
 """Files of minutes whose tests share nothing: each test goes to whoever is free."""
 
 
