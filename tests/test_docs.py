@@ -33,6 +33,8 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 TITLE = re.compile(r'title="([^"]+)"')
+OF_RAY_HERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Variable that a Ray of this process, started by another test, sets for its own workers."""
 TIMEOUT_S = 280
 """Of a page; most take some 25 s of a core."""
 PROLOGUE = """\
@@ -115,11 +117,12 @@ def written(name: str, code: str) -> str:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", pages())
 def test_page_works(page: Path, tmp_path: Path) -> None:
+    inherited = {name: value for name, value in os.environ.items() if name != OF_RAY_HERE}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     shell = subprocess.Popen(
         ["bash", "-c", script(page)],
         cwd=tmp_path,
-        env=os.environ | {"PATH": path, "BRAY_CHECKOUT": str(ROOT)},
+        env=inherited | {"PATH": path, "BRAY_CHECKOUT": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -131,8 +134,14 @@ def test_page_works(page: Path, tmp_path: Path) -> None:
         for child in children:  # the shell itself then leaves as after any failure
             os.kill(int(child), signal.SIGTERM)
         output, _ = shell.communicate()
-        pytest.fail(f"not done within {TIMEOUT_S} s:\n{output}")
+        pytest.fail(f"not done within {TIMEOUT_S} s:\n{output}{terminals(tmp_path)}")
     assert shell.returncode == 0, output
+
+
+def terminals(folder: Path) -> str:
+    """Return what each terminal of a page that is not done has printed so far."""
+    logs = sorted(folder.glob("terminal-*.log"))
+    return "".join(f"\n== {log.name}\n{log.read_text()}" for log in logs)
 
 
 def test_translations_have_the_same_blocks() -> None:

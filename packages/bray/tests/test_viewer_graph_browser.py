@@ -44,12 +44,10 @@ def field(page: Page, key: str) -> Any:
 
 def drag(page: Page, start: str, end: str) -> None:
     """Pull a line from a part's port to another part."""
-    port, target = part(page, start).locator(".port").bounding_box(), part(page, end).bounding_box()
-    assert port
-    assert target
-    page.mouse.move(port["x"] + port["width"] / 2, port["y"] + port["height"] / 2)
+    expect(part(page, end)).to_be_visible()  # as drawn after the change before
+    part(page, start).locator(".port").hover()
     page.mouse.down()
-    page.mouse.move(target["x"] + 60, target["y"] + 30, steps=4)
+    part(page, end).hover(position={"x": 60, "y": 30})
     page.mouse.up()
 
 
