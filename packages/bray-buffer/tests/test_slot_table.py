@@ -1,5 +1,8 @@
 """The state of a slot pool against a plain model, with processes that die at any point."""
 
+import contextlib
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -206,3 +209,56 @@ def test_a_table_left_half_written_is_mended():
     assert (claim.first, claim.count) == (1, 2)
     table.commit(claim)
     assert table.lend(3) == (0, 3)
+
+
+class KilledAfter:
+    """Memory whose writer is killed before a store, after so many others."""
+
+    def __init__(self, memory, stores):
+        self.memory, self.stores = memory, stores
+
+    def __getattr__(self, name):
+        return getattr(self.memory, name)
+
+    def __getitem__(self, index):
+        return self.memory[index]
+
+    def __setitem__(self, index, value):
+        if self.stores == 0:
+            raise SystemExit
+        self.stores -= 1
+        self.memory[index] = value
+
+
+@pytest.mark.parametrize("column", ["_words", "_used", "_holes", "_state", "_row_state"])
+@pytest.mark.parametrize("act", ["claim", "abandon", "lend", "drop_oldest", "reopen", "reclaim"])
+@pytest.mark.parametrize("stores", range(5))
+def test_a_process_killed_between_two_stores_leaves_counts_that_add_up(act, column, stores):
+    table = SlotTable(memoryview(bytearray(SlotTable.nbytes(3, 2))), 3, 2, 2, 0)
+    full, half = table.claim(1, 2), table.claim(1, 1)
+    table.commit(full)
+    table.add_outside("dropped", 5)
+    if act in ("reopen", "reclaim"):
+        table.lend(1)
+    memory = getattr(table, column)
+    setattr(table, column, KilledAfter(memory, stores))
+    with contextlib.suppress(SystemExit):
+        match act:
+            case "claim":
+                table.claim(1, 1)
+            case "abandon":
+                table.abandon(half)
+            case "lend":
+                table.lend(1)
+            case "drop_oldest":
+                table.drop_oldest()
+            case "reopen":
+                table.reopen(full.slot, [0])
+            case "reclaim":
+                table.reclaim(lambda member: False)
+    setattr(table, column, memory)
+    table.reclaim(lambda member: member != 1)
+    counts = {name: table.word(name) for name in COUNTERS}
+    gone = sum(counts[name] for name in COUNTERS if name != "pushed")
+    assert counts["pushed"] + 5 == gone + table.num_queued()
+    assert min(counts.values()) >= 0

@@ -305,9 +305,12 @@ class SlotPool:
             self._table.set_word(name, value)
 
     def add(self, name: str, count: int) -> None:
-        """Add to a word of the pool's table."""
+        """Add to a word of the pool's table; a counter of rows takes those that never came in."""
         with self._file.locked():
-            self._table.add(name, count)
+            if name in COUNTERS:
+                self._table.add_outside(name, count)
+            else:
+                self._table.add(name, count)
 
     def stats(self) -> dict[str, float]:
         """Return counts of rows by what became of them, and what is `queued` now."""
@@ -344,7 +347,7 @@ class SlotPool:
     def lose_held(self) -> None:
         """Count as lost what a process that died had taken into its own memory."""
         with self._file.locked():
-            self._table.add("lost", self._table.word("held"))
+            self._table.add_outside("lost", self._table.word("held"))
             self._table.set_word("held", 0)
 
     def close(self) -> None:

@@ -3,7 +3,8 @@
 A slot is the memory of one batch, a row of it one segment. The table lies in shared memory. Its
 methods are called under the pool's lock, but for `commit` and `release`, which store one state
 each; and every method stores in such an order that a process which is killed between two stores
-leaves a table that `reclaim` can mend.
+leaves a table that `reclaim` can mend: rows count as pushed before they are there, and as popped
+before they are lent.
 
     slot   FREE → OPEN (rows may be claimed) → CLOSED (ready once all are written) → LENT → FREE
     row    EMPTY → WRITING → WRITTEN
@@ -25,7 +26,7 @@ FREE, OPEN, CLOSED, LENT = range(4)
 EMPTY, WRITING, WRITTEN = range(3)
 
 COUNTERS = ("pushed", "popped", "dropped", "lost", "stale")
-_NAMES = ("closed", "policy_version", "sequence", "held", "failures", *COUNTERS)
+_NAMES = ("closed", "policy_version", "sequence", "held", "failures", "outside", *COUNTERS)
 _WORDS = {name: index for index, name in enumerate(_NAMES)}
 _SLOT_WORDS = ("sequence", "used", "holes", "steps", "owner")
 _LINE = 64
@@ -90,6 +91,11 @@ class SlotTable:
         """Add to a word of the table's head."""
         self._words[_WORDS[name]] += count
 
+    def add_outside(self, name: str, count: int) -> None:
+        """Count rows that have no place in the table: that found no room, or had left it."""
+        self.add("outside", count)
+        self.add(name, count)
+
     # Producers.
 
     def claim(
@@ -111,6 +117,7 @@ class SlotTable:
             assert steps is not None
             found = self._until_full(slot, found, steps)
         row = slot * self._rows + first
+        self.add("pushed", found)
         # The owner first: a row that is being written always tells by whom.
         self._row_owner[row : row + found] = array("h", (member,)) * found
         self._row_state[row : row + found] = bytes((WRITING,)) * found
@@ -124,7 +131,6 @@ class SlotTable:
             self._holes[slot] -= found
         if seal or self._is_full(slot):
             self._state[slot] = CLOSED
-        self.add("pushed", found)
         return Claim(slot, first, found)
 
     def _slots_in(self, state: int) -> list[int]:
@@ -248,8 +254,8 @@ class SlotTable:
             return None
         count = self._used[slot]
         self._owner[slot] = member
-        self._state[slot] = LENT
         self.add("popped", count)
+        self._state[slot] = LENT
         return slot, count
 
     def has_ready(self) -> bool:
@@ -286,10 +292,10 @@ class SlotTable:
 
     def reopen(self, slot: int, stale: Sequence[int]) -> None:
         """Make holes of rows of a lent slot, and put it back into the queue."""
-        first = slot * self._rows
-        self.add("popped", -self._used[slot])
-        self.add("stale", len(stale))
+        first, count = slot * self._rows, self._used[slot]
         self._empty(slot, [first + row for row in stale])
+        self.add("popped", -count)
+        self.add("stale", len(stale))
 
     # Those who died.
 
@@ -297,7 +303,8 @@ class SlotTable:
         """Free what dead processes held, and return how many rows of theirs are lost.
 
         A row half written becomes a hole; a batch that was lent is gone with who took it. What a
-        process left half done in the table itself is counted anew.
+        process left half done in the table itself is counted anew: a row that was pushed and is
+        nowhere is lost, one that is still queued was not popped.
         """
         # Number 0 is no process.
         alive = {0: False}
@@ -311,13 +318,21 @@ class SlotTable:
         for slot in range(self._slots):
             state = self._state[slot]
             if state == LENT and is_dead(self._owner[slot]):
-                lost += self._used[slot]
-                self.add("popped", -self._used[slot])
+                count = self._used[slot]
+                lost += count
                 self._free(slot)
+                self.add("popped", -count)
             elif state in (OPEN, CLOSED):
                 lost += self._empty_dead(slot, is_dead)
         self.add("lost", lost)
-        return lost
+        missing = self._num_missing()
+        self.add("lost" if missing > 0 else "popped", missing)
+        return lost + max(missing, 0)
+
+    def _num_missing(self) -> int:
+        """Return how many rows more were pushed than are found; below 0 the other way round."""
+        gone = sum(self.word(name) for name in COUNTERS if name != "pushed")
+        return self.word("pushed") + self.word("outside") - gone - self.num_queued()
 
     def _empty_dead(self, slot: int, is_dead: Callable[[int], bool]) -> int:
         first = slot * self._rows
