@@ -58,7 +58,7 @@ def launched_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
 def _no_export() -> Iterator[None]:
     """Leave out the exports, which take longer than the runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bray.training.deploy.export_best", lambda run, recipe: None)
+        patch.setattr("bray.composition.whole_run.export_best", lambda run, recipe: None)
         yield
 
 

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -123,3 +125,31 @@ def test_a_crash_before_the_index_leaves_the_last_good_state(store, monkeypatch)
         store.save(2, weights(2))
     assert store.versions() == [1]
     np.testing.assert_array_equal(store.load(1)["w"], weights(1)["w"])
+
+
+def test_processes_that_save_and_pin_at_a_time_lose_nothing_of_each_other(store):
+    """Each reads the index, changes it and writes it."""
+    store.save(0, weights(0))
+    pins, last = range(100, 140), 60
+    script = f"""
+import numpy as np, pathlib
+from bray_model import Retention
+from bray_model.versions.version_store import VersionStore
+store = VersionStore(pathlib.Path({str(store.path)!r}), Retention(keep_last=200))
+print("ready", flush=True); input()
+for version in range(1, {last}): store.save(version, {{"w": np.zeros(2, np.float32)}})
+"""
+    keeps = VersionStore(store.path, Retention(keep_last=200))
+    other = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with other:
+        assert other.stdout.readline() == "ready\n"
+        other.stdin.write("\n")
+        other.stdin.flush()
+        for version in pins:
+            keeps.save(version, weights(version))
+            keeps.pin(version)
+    assert other.returncode == 0
+    assert keeps.pinned() == list(pins)
+    assert keeps.versions() == [*range(last), *pins]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,3 +42,32 @@ def test_a_frozen_version_is_found_where_its_name_is_not(tmp_path: Path) -> None
         with pytest.raises(NotFoundError):
             model.get_clone("other")
         assert (frozen_version(model, "other", version)(ROW)["logits"] == answer).all()
+
+
+class Trained:
+    """A model of which another process publishes, and drops, whenever one looks away."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.is_dropped = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def checkpoint(self) -> Path | None:
+        path = self.model.checkpoint()
+        publish_another(self.model)
+        if self.is_dropped:
+            self.is_dropped = False
+            for _ in range(15):
+                publish_another(self.model)
+                self.model.checkpoint()
+        return path
+
+
+def test_a_version_is_frozen_while_newer_ones_come(tmp_path: Path) -> None:
+    with make_model(tmp_path) as model:
+        publish_another(model)
+        version = freeze_version(Trained(model), "old")
+        assert model.get_clone("old").version == version < model.version
+        assert (frozen_version(model, "other", version).version) == version

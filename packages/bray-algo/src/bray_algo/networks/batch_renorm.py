@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bray_algo.networks.initialisation import orthogonal_
 from bray_algo.validation.scalars import check_limit, check_not_negative, check_positive
+from bray_algo.validation.switch import is_traced
 from bray_algo.validation.tensors import check_floats
 
 
@@ -80,7 +81,7 @@ class BatchRenorm(nn.Module):
             ValueError: there are not D features.
         """
         check_floats("x", x)
-        if x.shape[-1:] != self.mean.shape:
+        if not is_traced() and x.shape[-1:] != self.mean.shape:
             raise ValueError(f"x: expected [..., {len(self.mean)}], got shape {tuple(x.shape)}")
         if not self.training:
             normed = (x - self.mean) * torch.rsqrt(self.variance + self.epsilon)

@@ -47,4 +47,9 @@ def is_validated(tensor: Tensor) -> bool:
 
 def is_readable(tensor: Tensor) -> bool:
     """Return whether values may be read: on a GPU that would wait, compiled it would fail."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not is_traced()
+
+
+def is_traced() -> bool:
+    """Return whether torch writes down what is computed: then shapes are tensors to it, too."""
+    return torch._C._get_tracing_state() is not None

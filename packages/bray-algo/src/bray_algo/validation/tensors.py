@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from bray_algo.validation.switch import is_traced
+
 
 def check_tensor(name: str, value: object) -> None:
     """Refuse arrays, lists and numbers in the place of a tensor.
@@ -40,7 +42,7 @@ def check_rank(name: str, tensor: Tensor, letters: str) -> None:
 def check_shape(name: str, tensor: Tensor, shape: Sequence[int], hint: str = "") -> None:
     """Refuse a tensor of another shape: broadcasting would hide the fault."""
     check_tensor(name, tensor)
-    if tensor.shape != tuple(shape):
+    if not is_traced() and tensor.shape != tuple(shape):
         raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}{hint}")
 
 
@@ -94,7 +96,7 @@ def check_floats(name: str, tensor: Tensor) -> None:
 
 def check_flags(name: str, flags: Tensor | None, shape: Sequence[int]) -> None:
     """Refuse flags that are not bool or of another shape; None is left out."""
-    if flags is None:
+    if flags is None or is_traced():
         return
     check_tensor(name, flags)
     if flags.dtype != torch.bool or flags.shape != tuple(shape):

@@ -64,6 +64,7 @@ def write_traced_graph(
     example = resize(example, 2)  # torch would take a batch of 1 for a constant
     leaves = tuple(torch.from_numpy(leaf) for _, leaf in nested.items(example))
     model = _traced(path, flat, leaves, signature)
+    _name_rows_alone(model, signature)
     names = {f"module.{name}": f"{WEIGHT_PREFIX}{name}" for name in module.state_dict()}
     held = {one.name for one in model.graph.initializer}
     inputs = [one for one in model.graph.input if one.name not in held]
@@ -104,6 +105,15 @@ def _traced(
         kind = onnx.TensorProto.DataType.Name(narrow[0])
         raise ExportError(f"a traced module computes in FLOAT alone, got {kind}")
     return model
+
+
+def _name_rows_alone(model: onnx.ModelProto, signature: Signature) -> None:
+    """Write the sizes of a row to outputs of which torch did not follow them, as of a constant."""
+    for output, (_, spec) in zip(model.graph.output, nested.items(signature.outputs), strict=True):
+        shape = output.type.tensor_type.shape
+        if len(shape.dim) == 1 + len(spec.shape):
+            for dim, size in zip(shape.dim[1:], spec.shape, strict=True):
+                dim.dim_value = size
 
 
 def _types(graph: Any) -> Iterator[int]:

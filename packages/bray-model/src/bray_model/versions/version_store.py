@@ -1,19 +1,21 @@
 """Versions of a model's weights on disk: `<n>.safetensors` each, and `index.json`.
 
 Every file is written atomically and the index last, so that a crash at any point leaves the
-versions that the index names whole.
+versions that the index names whole. Processes that change it take turns: a trainer that saves and
+a league that pins lose nothing of each other's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import logging
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,12 +76,13 @@ class VersionStore:
         Raises:
             VersionNotFoundError: The version is not on disk; names those that are.
         """
-        index = self._read()
-        if version not in index.saved_s:
-            raise self._not_found(version, sorted(index.saved_s))
-        change = index.pinned.add if pinned else index.pinned.discard
-        change(version)
-        self._write(index)
+        with self._changing():
+            index = self._read()
+            if version not in index.saved_s:
+                raise self._not_found(version, sorted(index.saved_s))
+            change = index.pinned.add if pinned else index.pinned.discard
+            change(version)
+            self._write(index)
 
     def save(self, version: int, weights: Weights) -> Path:
         """Write a version and drop those that the rules do not keep; return its file.
@@ -97,6 +100,10 @@ class VersionStore:
 
     def _save(self, version: int, data: bytes) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
+        with self._changing():
+            self._save_alone(version, data)
+
+    def _save_alone(self, version: int, data: bytes) -> None:
         index = self._read()
         write_atomic(self._file(version), data)
         is_new = version not in index.saved_s
@@ -123,13 +130,28 @@ class VersionStore:
             CodecError: the index cannot be read.
             OSError: The index cannot be written; then all stays.
         """
-        index = self._read()
-        dropped = self._surplus(index)
-        for old in dropped:
-            del index.saved_s[old]
-        if dropped:
-            self._write(index)
-            self._delete(dropped)
+        with self._changing():
+            index = self._read()
+            dropped = self._surplus(index)
+            for old in dropped:
+                del index.saved_s[old]
+            if dropped:
+                self._write(index)
+                self._delete(dropped)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Keep other processes from changing the folder meanwhile, where its file system can."""
+        if not self.path.is_dir():  # nothing to change
+            yield
+            return
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # a network's file system may have no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def _surplus(self, index: _Index) -> list[int]:
         kept = self._retention.kept(index.saved_s, index.pinned)

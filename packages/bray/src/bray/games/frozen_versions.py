@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bray.games.pairings import learner_of, player_name
-from bray_core.errors import AlreadyExistsError, NotFoundError
+from bray_core.errors import AlreadyExistsError, NotFoundError, VersionNotFoundError
 
 
 def freeze_version(model: Any, name: str) -> int:
@@ -22,11 +22,22 @@ def freeze_version(model: Any, name: str) -> int:
         AlreadyExistsError: the model has a clone of that name.
         CheckpointError: the version cannot be written.
     """
-    model.checkpoint()
-    version = int(model.version)
-    model.pin(version)  # for those who open it after a restart
+    version = _pinned(model)  # for those who open it after a restart
     model.clone(version, name)
     return version
+
+
+def _pinned(model: Any) -> int:
+    """Write and pin what a model answers with, whatever another process publishes meanwhile."""
+    while True:
+        version = int(model.checkpoint().stem)
+        try:
+            model.pin(version)
+        except VersionNotFoundError:
+            if int(model.version) == version:
+                raise
+        else:
+            return version
 
 
 def frozen_version(model: Any, name: str, version: int) -> Any:
@@ -87,7 +98,7 @@ class FrozenVersions:
         try:
             self.numbers[name] = freeze_version(model, _clone_name(name))
         except AlreadyExistsError:  # a run that was killed had frozen it, but not noted it
-            self.numbers[name] = int(model.version)
+            self.numbers[name] = int(model.get_clone(_clone_name(name)).version)
 
     def model(self, name: str) -> Any:
         """Return the model of a version.
