@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bray_algo.networks.batch_renorm import BatchRenorm
+from bray_algo.networks.heads import DuellingHead
 from bray_algo.networks.normalisation import RunningNorm
 from bray_algo.networks.recurrent import Recurrent
 from bray_model import Model
@@ -41,3 +43,34 @@ def test_an_export_follows_statistics_that_are_published(tmp_path: Path) -> None
     for name in ("features", "state"):
         assert np.allclose(got[name], want[name], atol=1e-5)
         assert not np.allclose(got[name], before[name], atol=1e-3)
+
+
+class Values(nn.Module):
+    """What the default networks of values and of bounded actions are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(3, 4), BatchRenorm(4), nn.ReLU())
+        self.head = DuellingHead(4, 2)
+        self.register_buffer("high", torch.ones(2))
+
+    def forward(self, observation: Tensor) -> dict[str, Tensor]:
+        q = self.head(self.trunk(observation))
+        return {"q": q, "high": self.high.expand(observation.shape[0], -1)}
+
+
+def test_networks_without_memory_are_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks of shapes and sizes that are the same for all rows must not look like branches."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the exporter that takes seconds was asked")
+
+    monkeypatch.setattr("bray_model.export.exporter.write_torch_graph", refuse)
+    row = np.full(3, 2, np.float32)
+    with Model(Values().eval(), row[None]) as model:
+        model.export(tmp_path / "export")
+        with Model(tmp_path / "export") as exported:
+            for name, got in exported(row).items():
+                assert np.allclose(got, model(row)[name], atol=1e-5)
