@@ -105,6 +105,15 @@ def test_an_algorithm_and_a_task_make_a_template() -> None:
     assert isinstance(made.make(), load_algorithm("dqn"))
 
 
+def test_a_key_within_a_setting_needs_no_part_either() -> None:
+    written = ["kwargs.is_slippery=false", "encoders.camera=cnn"]
+    made = template.compose("ppo", "FrozenLake-v1", written)
+    assert made.parts.source.kwargs == {"is_slippery": False}
+    assert made.parts.model.encoders == {"camera": "cnn"}
+    with pytest.raises(ConfigError, match="trainr: unknown key, did you mean 'trainer'"):
+        template.compose("ppo", "FrozenLake-v1", ["trainr.gamma=0.9"])
+
+
 def test_a_task_may_have_defaults_of_its_own(tmp_path: Path) -> None:
     text = "algorithm: alphazero\nsource:\n  environment: tic-tac-toe\n  num_games: 8"
     loaded = template.load(write(tmp_path, text))

@@ -180,8 +180,20 @@ def _dotted(algorithm: type[Algorithm[Any]] | None, overrides: Sequence[str]) ->
     for text in overrides:
         key, equals, value = text.partition("=")
         key = RENAMED.get(key, key)
-        is_alone = equals and "." not in key and key not in (*_WHOLE, *PARTS)
-        if algorithm is not None and is_alone:
-            key = algorithm.part_of(key)
+        if algorithm is not None and equals:
+            key = _in_its_part(algorithm, key)
         found.append(f"{key}{equals}{value}")
     return found
+
+
+def _in_its_part(algorithm: type[Algorithm[Any]], key: str) -> str:
+    """Return a key with its part: `source.kwargs.length` for `kwargs.length`."""
+    setting, dot, rest = key.partition(".")
+    if setting in (*_WHOLE, *PARTS):
+        return key
+    try:
+        return f"{algorithm.part_of(setting)}{dot}{rest}"
+    except ConfigError:
+        if dot:  # an unknown part, which is told with its place when all is loaded
+            return key
+        raise
