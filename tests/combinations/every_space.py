@@ -33,6 +33,7 @@ OBSERVATIONS: dict[str, spaces.Space[Any]] = {
         }
     ),
 }
+# One number of `matrix` cannot vary.
 ACTIONS: dict[str, spaces.Space[Any]] = {
     "discrete": spaces.Discrete(3, start=1),
     "multi_discrete": spaces.MultiDiscrete([2, 3]),
@@ -40,7 +41,7 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     "multi_binary": spaces.MultiBinary(3),
     "box": spaces.Box(-1, 2, (2,), np.float32),
     "unbounded": spaces.Box(-np.inf, np.inf, (2,), np.float32),
-    "matrix": spaces.Box(-1, 2, (2, 2), np.float64),
+    "matrix": spaces.Box(np.full((2, 2), -1.0), np.array([[2.0, -1.0], [2, 2]]), dtype=np.float64),
     "nested": spaces.Dict(
         {
             "force": spaces.Box(0, 1, (2,), np.float32),

@@ -161,3 +161,24 @@ def test_spaces_without_arrays_are_refused_with_a_remedy(space: Any, remedy: str
         of_gymnasium("Odd", nest, NOTHING)
     with pytest.raises(ConfigError, match=rf"environment: Odd: action: .*{remedy}"):
         of_gymnasium("Odd", NOTHING, space)
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Dict({}), "expected one number or more, got Dict.*, such as Discrete"),
+        (spaces.Tuple(()), "expected one number or more, got Tuple"),
+        (spaces.Box(-1, 1, (2, 0)), r"expected a shape of numbers of 1 or more, got \(2, 0\): leave"),
+    ],
+)
+def test_spaces_that_hold_nothing_are_refused(space: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"environment: Void: observation: {words}"):
+        of_gymnasium("Void", space, NOTHING)
+    with pytest.raises(ConfigError, match=f"environment: Void: action: {words}"):
+        of_gymnasium("Void", NOTHING, space)
+
+
+def test_an_empty_part_beside_others_is_named() -> None:
+    nest = spaces.Dict({"x": spaces.Discrete(2), "none": spaces.Box(-1, 1, (0,))})
+    with pytest.raises(ConfigError, match=r"environment: Void: observation/none: expected a shape"):
+        of_gymnasium("Void", nest, NOTHING)

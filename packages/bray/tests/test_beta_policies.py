@@ -54,6 +54,15 @@ def test_every_gradient_arrives(memory_size: int) -> None:
         assert parameter.grad.isfinite().all(), name
 
 
+@pytest.mark.parametrize("distribution", ["beta", "squashed"])
+def test_a_number_that_cannot_vary_has_a_density(distribution: Any) -> None:
+    fixed = spaces({"shape": [2], "low": [0.0, -1.0], "high": [0.0, 1.0]})
+    config = NetworkConfig(hidden=(8,), distribution=distribution)
+    made: Any = make_policy(fixed, config, 0)(torch.randn(4, 3))
+    assert outputs.log_prob(made, outputs.mode(made)).isfinite().all()
+    assert outputs.entropy(made).isfinite().all()
+
+
 def test_actions_without_bounds_are_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"model.distribution: beta needs bounded actions, here has none for some"

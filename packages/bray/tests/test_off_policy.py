@@ -14,6 +14,7 @@ from bray.algorithms.td3 import TD3
 from bray.policies.config import TrunkConfig
 from bray.policies.continuous import ActionBounds, Critics
 from bray.sources.environments import read_spaces
+from bray.training.combination import refusal
 from bray_core.errors import ConfigError
 from bray_core.spaces import LeafSpace, Spaces
 
@@ -71,6 +72,23 @@ def test_actions_are_scaled_both_ways() -> None:
     assert unit.tolist() == [[-1.0, 1.0], [0.5, -0.5], [0.0, 0.0]]
     assert torch.equal(bounds.scale(unit), action)
     assert bounds.unit(torch.tensor([9.0, -9.0])).tolist() == [1.0, -1.0]
+
+
+def test_a_number_that_cannot_vary_has_a_range_too() -> None:
+    numbers = {"shape": [3], "low": [0.0, -1.0, -5e3], "high": [0.0, 1.0, -5e3]}
+    spaces = Spaces.parse("fixed", {"observation": {"shape": [2]}, "action": numbers})
+    bounds = ActionBounds.of(spaces)
+    assert (bounds.low.tolist(), bounds.high.tolist()) == ([0, -1, -5e3], [1, 1, 0])
+    assert bounds.unit(torch.tensor([0.5, 0.5, -2.5e3])).tolist() == [0.0, 0.5, 0.0]
+    assert bounds.scale(torch.zeros(3)).tolist() == [0.5, 0.0, -2.5e3]
+
+
+def test_a_range_wider_than_float32_is_none() -> None:
+    wide = {"shape": [1], "low": -3e38, "high": 3e38}
+    spaces = Spaces.parse("wide", {"observation": {"shape": [2]}, "action": wide})
+    with pytest.raises(ConfigError, match="wide: expected bounded actions"):
+        ActionBounds.of(spaces)
+    assert "wide: expected bounded actions for SAC" in (refusal(SAC, spaces) or "")
 
 
 def test_actions_that_an_algorithm_cannot_take_are_refused() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bray_core import nested
 from bray_core.errors import ConfigError, MissingExtraError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.process.user_modules import import_user_code
@@ -135,13 +136,30 @@ def of_gymnasium(origin: str, observation: Any, action: Any) -> Spaces:
         action: a Gymnasium space.
 
     Raises:
-        ConfigError: a space has no arrays of a fixed size; says what to do instead.
+        ConfigError: a space has no arrays of a fixed size, or holds nothing; says what to do
+            instead.
     """
     return Spaces(
         origin,
-        _leaves(observation, f"environment: {origin}: observation"),
-        _leaves(action, f"environment: {origin}: action"),
+        _some_leaves(observation, f"environment: {origin}: observation"),
+        _some_leaves(action, f"environment: {origin}: action"),
     )
+
+
+def _some_leaves(space: Any, path: str) -> Nested:
+    leaves = _leaves(space, path)
+    if not any(True for _ in nested.items(leaves)):
+        raise ConfigError(
+            f"{path}: expected one number or more, got {space}: where there is nothing, let a "
+            "wrapper make it one constant, such as Discrete(1)"
+        )
+    for name, leaf in nested.items(leaves, path):
+        if 0 in leaf.shape:
+            raise ConfigError(
+                f"{name}: expected a shape of numbers of 1 or more, got {leaf.shape}: leave it out "
+                "in a wrapper, as it holds nothing"
+            )
+    return leaves
 
 
 def _leaves(space: Any, path: str) -> Nested:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bray.policies.action_range import action_range
 from bray.policies.config import TrunkConfig
 from bray.policies.trunks import Layers, make_network
 from bray_algo import mlp
@@ -48,12 +48,13 @@ class ActionBounds(nn.Module):
                 f"{len(actions.sizes)} choices among them: train PPO, or DQN or SAC for a single "
                 "choice"
             )
-        if not np.isfinite(actions.high - actions.low).all():
+        bounds = action_range(actions)
+        if bounds is None:
             raise ConfigError(
                 f"environment: {spaces.origin}: expected bounded actions, got some without bounds: "
                 "bound them in a wrapper (gymnasium.wrappers.RescaleAction), or train PPO"
             )
-        return cls(*(torch.tensor(b, dtype=torch.float32) for b in (actions.low, actions.high)))
+        return cls(*bounds)
 
     @property
     def size(self) -> int:

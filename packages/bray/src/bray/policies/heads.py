@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bray.policies.action_range import action_range
 from bray.policies.conditional_choices import ConditionalChoices
 from bray.policies.config import NetworkConfig
 from bray_algo.distributions import beta, categorical, multi_categorical
@@ -63,14 +64,14 @@ class ActionHead(nn.Module):
         elif self.num_reals:
             self.log_std = nn.Parameter(torch.zeros(self.num_reals))
         if self.is_bounded:
-            low, high = (torch.tensor(b, dtype=torch.float32) for b in (actions.low, actions.high))
-            if not (high - low).isfinite().all():
+            bounds = action_range(actions)
+            if bounds is None:
                 raise ConfigError(
                     f"model.distribution: {distribution} needs bounded actions, {spaces.origin} "
                     "has none for some: choose gaussian, or wrap it with bounds"
                 )
-            self.register_buffer("low", low)
-            self.register_buffer("high", high)
+            for name, bound in zip(("low", "high"), bounds, strict=True):
+                self.register_buffer(name, bound)
 
     def forward(self, numbers: Tensor, mask: Tensor | None) -> dict[str, Any]:
         """Map numbers `[…, num_numbers]` and a mask of the choices' values to the outputs."""

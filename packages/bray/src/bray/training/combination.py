@@ -72,7 +72,8 @@ def refusal(
             f"environment: {spaces.origin}: expected actions that are {wanted} for {title}, got "
             f"{WORDS[kind]}: train {_others(kind)}"
         )
-    if takes.bounded and actions.num_reals and not np.isfinite(actions.high - actions.low).all():
+    most = np.finfo(np.float32).max  # as wide as a network's numbers can say
+    if takes.bounded and not (actions.high - actions.low <= most).all():
         return (
             f"environment: {spaces.origin}: expected bounded actions for {title}, got some without "
             "bounds: bound them in a wrapper (gymnasium.wrappers.RescaleAction), or train PPO"
