@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import sys
 import time
@@ -16,11 +17,12 @@ import pytest
 from gymnasium import spaces
 
 from bray_actor.environments.error_limit import MAX_ERRORS
+from bray_actor.environments.outcomes import check_observation
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.gamecore import play
 from bray_actor.spaces import resolve
 from bray_core import metrics
-from bray_core.errors import BrayError, ConfigError
+from bray_core.errors import BrayError, ConfigError, SpecError
 
 GAMES = """
 import gymnasium, numpy as np
@@ -66,6 +68,42 @@ class Picture(gymnasium.Env):
 
     def _seen(self):
         return np.full((10, 12, 3), self.steps * 10, np.uint8)
+
+class Levers(gymnasium.Env):
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Dict(
+        {"pull": spaces.MultiBinary(2), "go": spaces.Discrete(3), "by": spaces.Box(0, 1)}
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        mask = {"pull": np.array([[1, 0], [1, 1]]), "go": np.array([0, 1, 1])}
+        return np.zeros(2, np.float32), {"action_mask": mask}
+
+class Wrong(Push):
+    def __init__(self, of):
+        super().__init__()
+        self.of = of
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return {
+            "reset": lambda: observation,
+            "info": lambda: (observation, None),
+            "shape": lambda: (np.zeros(3), info),
+            "nan": lambda: (np.full(2, np.nan), info),
+        }.get(self.of, lambda: (observation, info))()
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return {
+            "old": lambda: (observation, reward, False, {}),
+            "reward": lambda: (observation, np.ones(1), *rest),
+            "no reward": lambda: (observation, None, *rest),
+            "endless": lambda: (observation, float("inf"), *rest),
+            "grown": lambda: (np.zeros((2, 2)), reward, *rest),
+            "later nan": lambda: (np.full(2, np.nan), reward, *rest),
+        }[self.of]()
 
 def make(**kwargs):
     return Push(**kwargs)
@@ -168,6 +206,8 @@ def test_masks_of_the_info_become_a_part_of_the_observation(games: str) -> None:
     observation, _ = several.reset(seed=1)
     assert observation["action_mask"].tolist() == [1, 0, 0, 1, 1]
     assert several.step([0, 1])[0]["action_mask"].tolist() == [1] * 5  # none was told
+    nest = EnvironmentSpec(environment=f"{games}:Levers").make()
+    assert nest.reset(seed=1)[0]["action_mask"].tolist() == [0, 1, 1, 1, 0, 1, 1]
 
 
 def test_images_are_resized_grey_and_stacked(games: str) -> None:
@@ -227,6 +267,51 @@ def test_an_environment_that_raises_is_made_anew(games: str, stepping: Any) -> N
 def step_on(environments: Any) -> None:
     for _ in range(100):
         environments.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        ("reset", "reset: expected .observation, info., got an array of shape .2,."),
+        ("info", "reset: info: expected a dict, got None"),
+        ("shape", "reset: observation: expected numbers of shape .2,., got an array of shape .3,."),
+        ("nan", "reset: observation: expected numbers, got NaN among them"),
+        ("old", "step: expected .observation, reward, .*, info., got a tuple of 4"),
+        ("reward", "step: reward: expected a finite number, got an array of shape .1,."),
+        ("no reward", "step: reward: expected a finite number, got None"),
+        ("endless", "step: reward: expected a finite number, got float 'inf'"),
+        ("grown", "step: observation: expected numbers of shape .2,., got an array of shape"),
+    ],
+)
+def test_what_no_environment_returns_counts_as_raised(games: str, of: str, words: str) -> None:
+    errors()
+    spec = EnvironmentSpec(environment=f"{games}:Wrong", kwargs={"of": of})
+    if words.startswith("reset"):
+        with pytest.raises(
+            BrayError, match=rf"reset failed 3 times, the last .*SpecError: {words}"
+        ):
+            spec.make()
+        return
+    env = spec.make()
+    env.reset(seed=1)
+    observation, reward, terminated, truncated, info = env.step(0)
+    assert (observation.tolist(), reward, terminated, truncated) == ([0, 0], 0.0, False, True)
+    assert re.match(f"SpecError: {words}", info["environment_error"])
+    assert errors() == 1
+
+
+def test_nested_observations_have_their_parts() -> None:
+    space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (2,))])})
+    check_observation(space, {"a": (1, [0.5, 0.5]), "more": 3}, "seen")
+    for value, words in (
+        ({"b": 1}, r"seen: expected a dict of \['a'\], got \['b'\]"),
+        (3, "seen: expected a dict of .*, got int '3'"),
+        ({"a": (1,)}, "seen/a: expected a tuple of 2, got a tuple of 1"),
+        ({"a": (1, [[0.5], [1, 2]])}, r"seen/a\[1\]: expected numbers of shape \(2,\), got list"),
+        ({"a": ("x", [0, 0])}, r"seen/a\[0\]: expected numbers of shape \(\), got str 'x'"),
+    ):
+        with pytest.raises(SpecError, match=words):
+            check_observation(space, value, "seen")
 
 
 def test_an_environment_that_never_begins_ends_the_run(games: str) -> None:

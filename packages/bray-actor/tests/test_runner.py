@@ -307,6 +307,28 @@ class Noise(gymnasium.Env[Any, Any]):
         return self.np_random.integers(0, 255, (3, 2)).astype(np.uint8), 0.0, False, False, {}
 
 
+async def test_an_observation_that_spoils_the_outputs_is_blamed() -> None:
+    class Turning(Noise):
+        observation_space = spaces.Box(-1, 1, (3,), np.float32)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+            return np.full(3, np.nan, np.float32), {}
+
+    class Copying:
+        version = 0
+
+        async def infer(self, observation: Any, batch: bool = False) -> Answer:
+            return Answer({"logits": observation[:, :2], "value": observation[:, 2]}, 0)
+
+    model: Any = Copying()
+    buffer: Any = Kept(DISCRETE)
+    spec = spec_of(Turning.observation_space)
+    buffer.layout = Layout(segment_spec(spec, DISCRETE, T))
+    runner = Runner(SyncVectorEnv([Turning] * 2), model, buffer)
+    with pytest.raises(SpecError, match="environment: observation: expected finite numbers, got"):
+        await runner.run(1)
+
+
 async def test_observations_that_are_no_stack_are_refused() -> None:
     class Even:
         version = 0

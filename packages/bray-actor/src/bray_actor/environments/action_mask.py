@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from bray_actor.environments.outcomes import check_reset
+from bray_core import nested
 from bray_core.errors import BrayError, SpecError
 
 MASK = "action_mask"
@@ -30,7 +32,7 @@ def with_action_mask(env: Any, key: str) -> Any:
         BrayError: the environment cannot be reset; says why.
     """
     space = env.observation_space
-    if not isinstance(env.action_space, spaces.Discrete | spaces.MultiDiscrete):
+    if not mask_size(env.action_space):
         return env
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return env
@@ -42,7 +44,9 @@ def with_action_mask(env: Any, key: str) -> Any:
 def _tells_mask(env: Any) -> bool:
     for attempt in range(_ATTEMPTS):
         try:
-            return MASK in env.reset(seed=attempt)[1]
+            begun = env.reset(seed=attempt)
+            check_reset(env.observation_space, begun)
+            return MASK in begun[1]
         except Exception as error:  # noqa: BLE001  the boundary to code of others
             last = error
     raise BrayError(
@@ -54,11 +58,11 @@ def _tells_mask(env: Any) -> bool:
 class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
     """Observations `{"observation", "action_mask"}`: 1 for each action that is allowed.
 
-    Masks of MultiDiscrete actions are joined, `[A_1 + A_2 + …]`. Where none is told, or none is
-    allowed, as after an end, all are 1.
+    Masks of several choices are joined, `[A_1 + A_2 + …]`. Where none is told, or none is allowed,
+    as after an end, all are 1.
 
     Args:
-        env: An environment of Discrete or MultiDiscrete actions with `info["action_mask"]`.
+        env: An environment with choices among its actions, and with `info["action_mask"]`.
     """
 
     def __init__(self, env: Any) -> None:
@@ -88,15 +92,23 @@ class ActionMaskObservation(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
 
 
 def mask_size(action: Any) -> int:
-    """Return the number of flags in the mask of a Discrete or MultiDiscrete space."""
-    return int(action.n) if isinstance(action, spaces.Discrete) else int(np.sum(action.nvec))
+    """Return the number of flags in the mask of a space's choices: two for each on and off."""
+    if isinstance(action, spaces.Discrete):
+        return int(action.n)
+    if isinstance(action, spaces.MultiDiscrete):
+        return int(np.sum(action.nvec))
+    if isinstance(action, spaces.MultiBinary):
+        return 2 * int(np.prod(action.shape))
+    if isinstance(action, spaces.Dict):
+        return sum(map(mask_size, action.values()))
+    return sum(map(mask_size, action)) if isinstance(action, spaces.Tuple) else 0
 
 
 def joined_mask(told: Any, size: int) -> npt.NDArray[np.int8]:
     """Return the mask that an environment tells as one array; all ones where none is allowed.
 
     Args:
-        told: A mask, or one for each of several choices; None allows everything.
+        told: A mask, or those of several choices, nested like the action; None allows everything.
         size: Number of flags.
 
     Raises:
@@ -104,7 +116,7 @@ def joined_mask(told: Any, size: int) -> npt.NDArray[np.int8]:
     """
     if told is None:
         return np.ones(size, np.int8)
-    parts = told if isinstance(told, tuple | list) else [told]
+    parts = [part for _, part in nested.items(told)]
     mask = np.concatenate([np.reshape(part, -1) for part in parts]).astype(np.int8)
     if mask.shape != (size,):
         raise SpecError(

@@ -1,4 +1,4 @@
-"""An environment that is made anew where it raises."""
+"""An environment that is made anew where it raises, or returns what no environment does."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 import gymnasium
 
 from bray_actor.environments.error_limit import ERROR, Renewal
+from bray_actor.environments.outcomes import check_observation, check_reset, check_step
 
 
 class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
     """An environment that is made anew where it raises; its episode counts as truncated.
+
+    What is returned is checked, too: another shape than the space's or a reward that is no finite
+    number counts as raised.
 
     The step that failed returns the observation before it and no reward; its info says what was
     raised, as `environment_error`. An environment that cannot even be made the first time raises.
@@ -29,12 +33,16 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         super().__init__(make())
         self._renewal = Renewal(make, name, reports=reports)
         self._last: Any = None
+        self._shape = self.env.observation_space.shape or None
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take an action; where that fails the episode is truncated."""
         self._renewal.count_step()
         try:
             outcome: tuple[Any, float, bool, bool, dict[str, Any]] = self.env.step(action)
+            check_step(outcome)
+            if (getattr(outcome[0], "shape", None) or None) != self._shape:
+                check_observation(self.env.observation_space, outcome[0], "step: observation")
         except Exception as error:  # noqa: BLE001  the boundary to code of others
             words = self._renewal.renew(self.env, self._begin, error)
             return self._last, 0.0, False, True, {ERROR: words}
@@ -52,7 +60,9 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
             options = {**self.reset_options, **(options or {})}
         while True:
             try:
-                self._last, info = self.env.reset(seed=seed, options=options)
+                begun = self.env.reset(seed=seed, options=options)
+                check_reset(self.env.observation_space, begun)
+                self._last, info = begun
             except Exception as error:  # noqa: BLE001  the boundary to code of others
                 words = self._renewal.renew(self.env, self._begin, error)
                 seed = self._renewal.next_seed()

@@ -46,8 +46,8 @@ class EnvironmentSpec:
     environment is registered; where it has none, evaluations cut at 10,000, so that a policy that
     goes nowhere ends."""
     action_mask: bool = True
-    """Whether an `action_mask` in the info of an environment with Discrete or MultiDiscrete actions
-    becomes a part of the observation, so that the policy does only what is allowed."""
+    """Whether an `action_mask` in the info of an environment with choices among its actions becomes
+    a part of the observation, so that the policy does only what is allowed."""
     resize: PositiveInt | None = None
     """Height and width that images are resized to, such as 84; None leaves them as they are."""
     grey: bool = False

@@ -172,7 +172,7 @@ class Runner:
         """Begin a step: let the model decide, and hand its actions to the environments."""
         self._push_held()
         answer = await self._infer()
-        action, log_prob = self._decoder.sample(answer.outputs, self._random)
+        action, log_prob = self._draw(answer.outputs)
         self._version, self._outputs = answer.version, answer.outputs
         if len(late := self._quota.take(self._acting)):
             self._begin_late(late)
@@ -190,6 +190,20 @@ class Runner:
         self._stepping.begin(taken)
         self._is_stepping = True
         self._stepping_s += time.perf_counter() - started
+
+    def _draw(self, outputs: Nested) -> tuple[Any, Any]:
+        """Draw actions by the model's outputs; where an observation has spoilt them, say so."""
+        try:
+            return self._decoder.sample(outputs, self._random)
+        except SpecError as error:
+            for path, leaf in nested.items(self._observation):
+                if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+                    name = f"observation/{path}" if path else "observation"
+                    raise SpecError(
+                        f"environment: {name}: expected finite numbers, got NaN or inf among them: "
+                        "mend the environment"
+                    ) from error
+            raise
 
     def finish(self) -> int:
         """Finish the step that `act` began, if it did; return how many steps were recorded."""

@@ -13,9 +13,11 @@ from bray.policies.own import own_leaf_encoder
 from bray_algo.networks.attention import EntityTransformer
 from bray_algo.networks.encoders import Embeddings
 from bray_algo.networks.entities import AttentionPool
+from bray_core import nested
 from bray_core.action_vector import sizes_of
 from bray_core.errors import ConfigError
-from bray_core.settings.choice import check_choice
+from bray_core.nested import Nested
+from bray_core.settings.choice import check_choice, closest
 from bray_core.spaces import LeafSpace
 
 _USUAL = {"image": "cnn", "set": "attention"}
@@ -31,14 +33,34 @@ _MOST_ONE_HOT = 1024
 """Values of a category above which it is embedded: one-hot vectors grow with them."""
 
 
+_WHOLE = "observation"
+"""Name of a leaf that is all of the observation."""
+
+
+def check_encoders(seen: Nested, config: TrunkConfig) -> None:
+    """Refuse encoders of leaves that there are not.
+
+    Raises:
+        ConfigError: names the leaves that there are.
+    """
+    known = [path or _WHOLE for path, _ in nested.items(seen)]
+    for path in config.encoders:
+        if (path or _WHOLE) not in known:
+            raise ConfigError(
+                f"model.encoders.{path}: no such leaf of the observation{closest(path, known)}; "
+                f"known: {', '.join(known)}"
+            )
+
+
 def needs_encoder(path: str, leaf: LeafSpace, config: TrunkConfig) -> bool:
     """Return whether a leaf is read by something that has weights of its own."""
     return _name(path, leaf, config) != "flat"
 
 
 def _name(path: str, leaf: LeafSpace, config: TrunkConfig) -> str:
-    if path in config.encoders:
-        return config.encoders[path]
+    for named in (path, path or _WHOLE):
+        if named in config.encoders:
+            return config.encoders[named]
     if leaf.kind == "category" and max(leaf.sizes) > _MOST_ONE_HOT:
         return "embedding"
     return _USUAL.get(leaf.kind, "flat")
@@ -61,7 +83,7 @@ def leaf_encoder(
     name = _name(path, leaf, config)
     if ":" in name:
         return own_leaf_encoder(path, leaf, name, config)
-    setting = f"model.encoders.{path or 'observation'}"
+    setting = f"model.encoders.{path or _WHOLE}"
     check_choice(setting, name, list(_TAKES))
     if leaf.kind not in _TAKES[name]:
         raise ConfigError(f"{setting}: {name!r} reads {', '.join(_TAKES[name])}, got {leaf}")

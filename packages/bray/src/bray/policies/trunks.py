@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bray.policies.config import TrunkConfig
 from bray.policies.flattening import Flattening, seen_space
 from bray.policies.images import is_stack_of_frames
-from bray.policies.leaf_encoders import leaf_encoder, needs_encoder
+from bray.policies.leaf_encoders import check_encoders, leaf_encoder, needs_encoder
 from bray.policies.normalisation import normalised
 from bray.policies.own import is_own, own_trunk
 from bray_algo import mlp
@@ -149,12 +149,14 @@ def make_trunk(spaces: Spaces, config: TrunkConfig, activation: Activation = nn.
         activation: makes the activation of fully connected layers.
 
     Raises:
-        ConfigError: a network or an encoder of yours is none, or a mask does not fit.
+        ConfigError: a network or an encoder of yours is none, an encoder is of a leaf that there
+            is not, or a mask does not fit.
     """
     spaces = normalised(spaces, config)
     if is_own(config):
         return own_trunk(spaces, config)
     seen = seen_space(spaces)
+    check_encoders(seen, config)
     if is_flat(spaces, config):
         return FlatTrunk(seen, config.hidden, activation)
     if isinstance(seen, LeafSpace) and len(config.hidden) == 1:  # the encoder's features suffice
@@ -190,10 +192,12 @@ def make_network(
             which there are `hidden` ones of these then, stay as they are.
 
     Raises:
-        ConfigError: a network or an encoder of yours is none, or a mask does not fit.
+        ConfigError: a network or an encoder of yours is none, an encoder is of a leaf that there
+            is not, or a mask does not fit.
     """
     if is_flat(spaces, config):
         seen = seen_space(normalised(spaces, config))
+        check_encoders(seen, config)
         sizes = [Flattening(seen).size + num_extra, *config.hidden, outputs]
         return FlatNetwork(seen, layers(sizes, activation, output_gain=output_gain))
     trunk = make_trunk(spaces, config, activation)
