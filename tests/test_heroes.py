@@ -25,7 +25,8 @@ def game(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
     folder = tmp_path_factory.mktemp("heroes")
-    shutil.copy(HEROES / "nets.py", folder)
+    for name in ("nets.py", "ogre.py"):
+        shutil.copy(HEROES / name, folder)
     flags = ["-std=c++17", "-O0", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"]
     include = f"-I{ROOT / 'clients' / 'cpp' / 'include'}"
     source, target = str(HEROES / "heroes.cpp"), str(folder / "heroes")
@@ -33,9 +34,9 @@ def game(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def train(trial: Path, *overrides: str) -> Outcome:
+def train(trial: Path, *overrides: str, name: str = "heroes.yaml") -> Outcome:
     torch.set_num_threads(1)
-    template = load(str(HEROES / "heroes.yaml"), overrides)
+    template = load(str(HEROES / name), overrides)
     assert template.composition is not None
     with bray.init(trial.parent, trial.name) as run:
         return train_composition(run, template.composition, completed_goal(template))
@@ -58,6 +59,22 @@ def test_both_heroes_are_trained(
     for name in ("sword", "bow"):
         versions = sorted((tmp_path / "short" / "models" / name / "versions").iterdir())
         assert len(versions) >= 2
+
+
+@pytest.mark.long
+def test_heroes_learn_beside_an_ogre_whose_script_the_template_names(
+    game: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(game)
+    steps = [f"trainers.{name}.steps_per_replay=128" for name in ("sword", "bow")]
+    few = ("goal.max_frames=1024", "goal.episode_return=null")
+
+    outcome = train(tmp_path / "ogre", *steps, *few, name="ogre.yaml")
+
+    assert outcome.version >= 2
+    assert outcome.frames < 1024 + 3 * 128, "the ogre's steps do not count"
+    models = [path.name for path in (tmp_path / "ogre" / "models").iterdir()]
+    assert sorted(models) == ["bow", "sword"]
 
 
 @pytest.mark.slow

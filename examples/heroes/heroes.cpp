@@ -1,8 +1,10 @@
 // Two heroes stand together against an ogre: the heroes are bray's, each with a policy of its own; the
-// ogre is a script of this game. Each hero is a session, which names itself in its `start`.
+// ogre is a script of this game, or with `--asks-ogre 1` bray's, too. Each of them is a session, which
+// names itself in its `start`.
 //
 //     g++ -std=c++17 -O2 -pthread -I ../../clients/cpp/include heroes.cpp -o heroes
 //     bray train heroes.yaml
+//     bray train ogre.yaml
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -58,17 +60,20 @@ class Battle {
 
   /// The ogre goes to the nearest hero that lives, and strikes it where it is near enough.
   void strike_back() {
+    const Body* nearest = nearest_hero();
+    if (nearest == nullptr) return strike_back(1);
+    strike_back(distance(*nearest) <= 1 ? 3 : nearest->place > ogre.place ? 2 : 0);
+  }
+
+  /// The ogre does as it was told, as a hero does.
+  void strike_back(std::int64_t action) {
     ++steps;
     if (!ogre.lives()) return;
-    Body* nearest = nullptr;
-    for (Body& hero : heroes) {
-      if (hero.lives() && (nearest == nullptr || distance(hero) < distance(*nearest))) nearest = &hero;
-    }
-    if (nearest == nullptr) return;
-    if (distance(*nearest) <= 1) {
-      if (steps % 2 == 0) --nearest->health;  // it is slow
-    } else {
-      ogre.place += nearest->place > ogre.place ? 1 : -1;
+    Body* nearest = nearest_hero();
+    if (action != 3) {
+      ogre.place = std::clamp(ogre.place + static_cast<int>(action) - 1, 0, kPlaces - 1);
+    } else if (nearest != nullptr && distance(*nearest) <= 1 && steps % 2 == 0) {
+      --nearest->health;  // it is slow
     }
   }
 
@@ -81,12 +86,19 @@ class Battle {
 
  private:
   int distance(const Body& hero) const { return std::abs(hero.place - ogre.place); }
+  Body* nearest_hero() {
+    Body* nearest = nullptr;
+    for (Body& hero : heroes) {
+      if (hero.lives() && (nearest == nullptr || distance(hero) < distance(*nearest))) nearest = &hero;
+    }
+    return nearest;
+  }
 };
 
 /// A battle after the other in one place; its heroes' requests go out together.
 class Lane {
  public:
-  Lane(int number, unsigned seed) : number_(number), random_(seed) {}
+  Lane(int number, unsigned seed, bool asks_ogre) : number_(number), asks_ogre_(asks_ogre), random_(seed) {}
 
   void start(std::vector<bray::Request>& requests) {
     battle_.begin(random_);
@@ -97,12 +109,17 @@ class Lane {
       body.text("agent", kHeroes[i].name);
       requests.push_back({bray::Kind::start, session(i), body.encode()});
     }
+    if (!asks_ogre_) return;
+    bray::Message body;
+    body.text("agent", "ogre");
+    requests.push_back({bray::Kind::start, session(kHeroes.size()), body.encode()});
   }
 
   void tick(std::vector<bray::Request>& requests) const {
     for (std::size_t i = 0; i < kHeroes.size(); ++i) {
       if (plays_[i]) requests.push_back({bray::Kind::tick, session(i), told(i).encode()});
     }
+    if (asks_ogre_) requests.push_back({bray::Kind::tick, session(kHeroes.size()), told_ogre().encode()});
   }
 
   /// Take the replies to `tick`, in its order; those who are done are told so in `ends`.
@@ -110,7 +127,11 @@ class Lane {
     for (std::size_t i = 0; i < kHeroes.size(); ++i) {
       if (plays_[i]) earned_[i] = battle_.act(i, bray::read_integer((reply++)->body(), "action"));
     }
-    battle_.strike_back();
+    if (asks_ogre_) {
+      battle_.strike_back(bray::read_integer((reply++)->body(), "action"));
+    } else {
+      battle_.strike_back();
+    }
     for (std::size_t i = 0; i < kHeroes.size(); ++i) {
       if (!plays_[i]) continue;
       if (battle_.is_won()) earned_[i] += 1.0f;
@@ -122,13 +143,18 @@ class Lane {
       message.flag("terminated", is_done).flag("truncated", !is_done);
       ends.push_back({bray::Kind::end, session(i), message.encode()});
     }
+    if (!asks_ogre_ || !is_over()) return;
+    bray::Message message = told_ogre();
+    message.flag("terminated", true).flag("truncated", false);
+    ends.push_back({bray::Kind::end, session(kHeroes.size()), message.encode()});
   }
 
   bool is_over() const { return !plays_[0] && !plays_[1]; }
 
  private:
-  std::string session(std::size_t hero) const {
-    return std::to_string(2 * number_ + static_cast<int>(hero)) + "/" + std::to_string(games_);
+  /// The name of a hero's session, and of the ogre's, which comes after them.
+  std::string session(std::size_t who) const {
+    return std::to_string(3 * number_ + static_cast<int>(who)) + "/" + std::to_string(games_);
   }
 
   /// What a hero sees: itself, its friend, the ogre; and what its last action has earned.
@@ -140,10 +166,20 @@ class Lane {
     message.number("reward", earned_[hero]);
     return message;
   }
+  /// What the ogre sees: itself, and the heroes; nothing earns it anything.
+  bray::Message told_ogre() const {
+    bray::Message message;
+    const Body &self = battle_.ogre, &sword = battle_.heroes[0], &bow = battle_.heroes[1];
+    message.array("observation", {place(self), health(self), place(sword), health(sword), place(bow),
+                                  health(bow)});
+    message.number("reward", 0.0f);
+    return message;
+  }
   static float place(const Body& body) { return 2.0f * static_cast<float>(body.place) / (kPlaces - 1) - 1.0f; }
   static float health(const Body& body) { return static_cast<float>(body.health) / 5.0f; }
 
   int number_, games_ = 0;
+  bool asks_ogre_;
   std::mt19937 random_;
   Battle battle_;
   std::array<bool, 2> plays_{};
@@ -177,15 +213,18 @@ void play(bray::Client& client, std::vector<Lane>& lanes) {
 }
 
 int main(int argc, char** argv) {
-  int port = 7300, seed = 1, sessions = 32;
+  int port = 7300, seed = 1, sessions = 32, asks_ogre = 0;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i];
-    (name == "--port" ? port : name == "--seed" ? seed : sessions) = std::atoi(argv[i + 1]);
+    int& option = name == "--port" ? port : name == "--seed" ? seed : name == "--lanes" ? sessions : asks_ogre;
+    option = std::atoi(argv[i + 1]);
   }
   bray::Options options;
   options.timeout = std::chrono::minutes(15);  // in training a tick may wait for the next policy
   std::vector<Lane> lanes;
-  for (int i = 0; i < sessions / 2; ++i) lanes.emplace_back(i, static_cast<unsigned>(seed * 1009 + i));
+  for (int i = 0; i < sessions / (2 + asks_ogre); ++i) {
+    lanes.emplace_back(i, static_cast<unsigned>(seed * 1009 + i), asks_ogre != 0);
+  }
   for (;;) {
     try {
       bray::Client client("127.0.0.1", static_cast<std::uint16_t>(port), options);

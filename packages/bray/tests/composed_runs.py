@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -24,6 +24,7 @@ def train(
     *overrides: str,
     exports: bool = True,
     look: Callable[[bray.Run], Any] | None = None,
+    runtime: Literal["local", "ray"] = "local",
 ) -> Outcome:
     """Train a template as `bray train` does; return how it ended.
 
@@ -33,12 +34,14 @@ def train(
         overrides: Settings in place of the template's.
         exports: Whether its policies are exported in the end.
         look: Called with the run when it has been trained.
+        runtime: Where it is trained.
     """
     torch.set_num_threads(1)
     template = load(str(path), overrides)
     composition = template.composition
     assert composition is not None
-    with bray.init(folder.parent, folder.name, config=template.to_mapping()) as run:
+    config = template.to_mapping()
+    with bray.init(folder.parent, folder.name, runtime, config=config) as run:
         outcome = train_composition(run, composition, completed_goal(template))
         if exports:
             export_all(run, composition)

@@ -99,7 +99,36 @@ CASES = {
     ),
     "an agent whose script is none": (
         PPO + GYM + "agents: {a: {}, x: {play: wildly}}",
-        "3: agents.x.play: expected random, search or module:function, got 'wildly'",
+        "3: agents.x.play: expected random, search, module:function or file.py:function, got "
+        "'wildly'",
+    ),
+    "a script with a typing error": (
+        PPO + GYM + "agents: {a: {}, x: {play: randm}}",
+        "3: agents.x.play: expected random, search, module:function or file.py:function, got "
+        "'randm', did you mean 'random'?",
+    ),
+    "a script in matches": (
+        PPO + "sources:\n  m: {kind: matches, environment: x, agents: {a: a, b: b}}\n"
+        "agents: {a: {}, b: {play: scripts/ogre.py:strike}}",
+        "3: sources.m.agents.b: expected an agent that learns: a rule draws the opponents of "
+        "matches, got 'b': `kind: agents` seats it in each game",
+    ),
+    "a script with a trainer's name": (
+        "trainers: {a: {algorithm: ppo}}\nagents: {b: {model: a}, a: {play: random}}\n"
+        "sources: {m: {kind: agents, environment: x, agents: {x: a, y: b}}}",
+        "2: agents.a: expected another name than that of trainers.a, which does not train it",
+    ),
+    "spaces of a script": (
+        PPO + GYM + "agents: {a: {}, x: {play: random,\n  spaces: {observatoin: {}}}}",
+        "4: agents.x.spaces: spaces: expected observation and action, got ['observatoin']",
+    ),
+    "spaces of a model": (
+        PPO + GYM + "models: {a: {spaces: {observation: {shape: [2]}, action: {discrete: 0}}}}",
+        "3: models.a.spaces: action: discrete: expected 1 or more, got 0",
+    ),
+    "spaces of an agent whose model has them": (
+        PPO + GYM + "agents: {a: {spaces: {}}}",
+        "3: agents.a.spaces: expected with `play` alone: write it as models.a.spaces",
     ),
     "an agent of two players": (
         PPO + GYM + "agents: {a: {}, x: {play: random, model: a}}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,18 +148,33 @@ goal: {max_frames: 100}
         run_of(tmp_path, shared)
 
 
-def test_no_script_plays_beside_others_over_the_wire(tmp_path: Path) -> None:
-    text = """
-trainers: {red: {algorithm: ppo}}
-models: {red: {spaces: {observation: {shape: [2]}, action: {discrete: 3}}}}
-agents: {red: {}, chance: {play: random}}
+WIRE = f"""
+models:
+  red: {{hidden: [8], spaces: &seen {{observation: {{shape: [2]}}, action: {{discrete: 3}}}}}}
+trainers: {{red: {{algorithm: ppo, steps_per_replay: 64, epochs: 1, minibatch_size: 32}}}}
+agents: {{red: {{}}, other: {{play: random, spaces: *seen}}}}
 sources:
   race:
     kind: agents
-    command: ./race --port {port}
-    agents: {red: red, blue: chance}
-    spaces: {observation: {shape: [2]}, action: {discrete: 3}}
-goal: {agent: red, max_frames: 400}
+    command: >-
+      {sys.executable} -m bray_actor.gamecores.multi_agent_gamecore --env {RACE}
+      --address {{address}} --lanes 2
+    lanes: 4
+    agents: {{red: red, blue: other}}
+goal: {{agent: red, max_frames: 128}}
 """
-    with pytest.raises(ConfigError, match="no script or frozen policy plays beside them"):
-        run_of(tmp_path, text)
+
+
+def test_a_script_plays_beside_who_learns_over_the_wire(tmp_path: Path) -> None:
+    found = run_of(tmp_path, WIRE, exports=False)
+
+    assert found["outcome"].frames == 128, "the steps of chance do not count"
+    assert list(found["weights"]) == ["red"]
+    assert found["weights"]["red"][0] >= 2
+
+
+def test_what_frozen_agents_cannot_play_over_the_wire_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"at the agent of a script, got none for 'other'"):
+        run_of(tmp_path, WIRE.replace(", spaces: *seen", ""))
+    with pytest.raises(ConfigError, match=r"no_such_game.py:strike: expected module:function or"):
+        run_of(tmp_path, WIRE.replace("play: random", "play: no_such_game.py:strike"))

@@ -14,6 +14,7 @@ import pytest
 from race_game import DESCRIBED, SPACES, Race
 
 import bray
+from bray.games.scripted_model import ScriptedModel
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
@@ -168,6 +169,25 @@ class TestLocal:
             assert source.lines() == []
             assert source.evaluate("main", seats["*"].model, 1) is None
 
+    def test_a_script_plays_beside_who_learns_and_is_no_part_of_the_frames(
+        self, tmp_path: Path
+    ) -> None:
+        with bray.init(tmp_path, "script") as run:
+            stands = ScriptedModel("stands", SPACES, function=lambda seen, generator: 0)
+            still = Seat(name="still", model=stands, config=PolicyConfig(spaces=DESCRIBED))
+            seats = {"red": plans(run, {"red": 64})["red"], "*": still}
+            source = several_gamecores(run, play_of(), seats)
+            source.poll()
+            for _ in range(2):
+                source.collect(1000)
+            played = source.poll()
+            assert played.frames_by_seat == {"red": 128}
+            assert played.results
+            assert {(*one.seats.items(),) for one in played.results} == {
+                (("red", "red"), ("blue", "still"))
+            }
+            assert max(played.returns) == 1.0, "who stands still loses"
+
     def test_a_buffer_without_room_for_a_turn_is_told_of(self, tmp_path: Path) -> None:
         with bray.init(tmp_path, "full") as run:
             seats = plans(run, {"red": 400, "blue": None}, capacity=4)
@@ -180,6 +200,9 @@ class TestLocal:
         with bray.init(tmp_path, "wrong") as run:
             with pytest.raises(ConfigError, match="seats: expected one or more patterns of agents"):
                 several_gamecores(run, play_of(), {})
+            alone = Seat(name="v1", model=plans(run, {"v": 8})["v"].model, config=PolicyConfig())
+            with pytest.raises(ConfigError, match="seats: expected one that learns, got v1"):
+                several_gamecores(run, play_of(), {"*": alone})
             seats = plans(run, {"red": 8, "blue": 8})
             twice = {"red": seats["red"], "blue": seats["blue"]._replace(name="red")}
             with pytest.raises(ConfigError, match="seats: blue: another seat is named 'red', too"):

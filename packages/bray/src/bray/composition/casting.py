@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.evaluation import EvaluationGames, returns_of
-from bray.composition.loaded import player_of
+from bray.composition.loaded import check_loaded, player_of
 from bray.composition.roster import Roster
 from bray.games.evaluate_match import evaluate_match
 from bray.games.exported_opponents import ExportedOpponents
@@ -37,6 +37,11 @@ class Casting(Protocol):
     """Who plays in training; it travels to the workers."""
     make_cast: CastMaker | None
     """Makes the same in the workers that answer simulators; None: who answers an agent else."""
+
+    @property
+    def frozen(self) -> Mapping[str, Seat]:
+        """Seats of those who never learn, by pattern of the agents that call over the wire."""
+        ...
 
     def after(self, played: Played) -> Any:
         """Take what was played; return what the workers' casts are to be told, or None."""
@@ -94,6 +99,7 @@ def seats_by_agent(
             continue
         spaces = roster.agents[source.name][agent]
         seat = named_opponent(player_of(part), spaces, seed=composition.seed, exports=exports)
+        check_loaded(part, seat.config, f"sources.{source.name}: {agent}", spaces)
         found[agent] = replace(seat, name=part.name)
     return found
 
@@ -111,7 +117,19 @@ class FixedCasting:
         self._roster = launch.roster
         self._source = source
         self.make_cast: CastMaker | None = None
-        self.cast: Cast = FixedCast(self._seated(learner_seats(launch.learners)))
+        self._playing = self._seated(learner_seats(launch.learners))
+        self.cast: Cast = FixedCast(self._playing)
+
+    @property
+    def frozen(self) -> dict[str, Seat]:
+        """Seats of those who never learn, by pattern of the agents; their actions are answered as
+        a simulator takes them."""
+        spaces, found = self._roster.agents[self._source.name], {}
+        for pattern, seat in self._playing.items():
+            if seat.buffer is None:
+                config = replace(seat.config, spaces=spaces[pattern].described())
+                found[pattern] = replace(seat, config=config)
+        return found
 
     def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:
         return seats_by_agent(self._roster, self._source, seats, self._exports)
@@ -156,6 +174,11 @@ class MatchCasting:
         self._frames = self._matchmaker.frames
         self._unpaired: int | None = None
         """Matches since opponents were drawn; None: they never were."""
+
+    @property
+    def frozen(self) -> dict[str, Seat]:
+        """Nobody: opponents are drawn."""
+        return {}
 
     def _roles(self, config: MatchesSourceConfig) -> dict[str, Any]:
         """Return the roles by the learners' names; a template has them by the agents'."""

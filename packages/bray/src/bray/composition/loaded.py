@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from bray.games.exported_opponents import exported_config
 from bray.templates.composition import AgentPart
+from bray_actor import PolicyConfig
+from bray_actor.environments.spec import located_code
 from bray_core.errors import ConfigError
-from bray_model.export.export_folder import find_exports
+from bray_core.spaces import Spaces
+from bray_model.export.export_folder import find_export, find_exports
 
 
 def player_of(part: AgentPart) -> str:
@@ -20,7 +26,7 @@ def player_of(part: AgentPart) -> str:
         NotFoundError: there is no export.
     """
     if part.play is not None or part.load is None:
-        return part.play or ""
+        return located_code(part.play or "")
     found = find_exports(Path(part.load))
     if len(found) == 1:
         return str(found[0])
@@ -32,3 +38,37 @@ def player_of(part: AgentPart) -> str:
             "model, or give the folder of one export"
         )
     return str(own)
+
+
+def loaded_spaces(part: AgentPart) -> Mapping[str, Any] | None:
+    """Return what an agent's policy that was trained before sees and may do; None: it tells
+    nothing, or is none.
+
+    Args:
+        part: the agent.
+    """
+    if part.load is None:
+        return None
+    return exported_config(find_export(Path(player_of(part)))).spaces
+
+
+def check_loaded(part: AgentPart, config: PolicyConfig, played: str, spaces: Spaces) -> None:
+    """Refuse a policy that was trained on something else.
+
+    Args:
+        part: the agent that it answers for.
+        config: how it acts, with its spaces.
+        played: what it would play, in words.
+        spaces: what that shows and takes.
+
+    Raises:
+        ConfigError: says in what they differ.
+    """
+    if part.load is None or config.spaces is None:
+        return
+    told = Spaces.parse(f"models.{part.model}.load", config.spaces)
+    if (difference := told.difference(spaces)) is not None:
+        raise ConfigError(
+            f"models.{part.model}.load: expected a policy that sees and may do what {played} "
+            f"shows and takes: {difference}"
+        )

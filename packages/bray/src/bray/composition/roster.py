@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from bray.composition.loaded import loaded_spaces
 from bray.games.board_game import board_code
 from bray.sources.environments import read_spaces
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
@@ -56,14 +57,15 @@ class Roster:
         )
 
     def patterns(self, source: SourcePart) -> dict[str, str]:
-        """Return the names of the learners that answer by pattern of the agents' names."""
+        """Return who answers by pattern of the agents' names: learners by their names, those who
+        never learn by their agents'."""
         if isinstance(source.config, MatchesSourceConfig) and not source.agents:
             *others, last = self.learners(source)
             return {**{name: name for name in others}, "*": last}  # a match's cast says who plays
         found = {}
         for pattern, agent in source.agents.items():
-            if (learner := self.composition.learner_of(agent)) is not None:
-                found[pattern] = learner.name
+            learner = self.composition.learner_of(agent)
+            found[pattern] = agent if learner is None else learner.name
         return found
 
     def parts(self, source: SourcePart) -> dict[str, AgentPart]:
@@ -180,16 +182,18 @@ def _of_one(composition: Composition, source: SourcePart, agent: str) -> Spaces:
 
 def _declared(composition: Composition, source: SourcePart, agent: str) -> Spaces:
     """Return what a template says of a simulator's spaces."""
-    model = composition.agents[agent].model
-    told = source.config.spaces
-    if told is None and model is not None:
-        told = composition.models[model].spaces
+    part = composition.agents[agent]
+    told = part.spaces or source.config.spaces
+    if told is None and part.model is not None:
+        told = composition.models[part.model].spaces or loaded_spaces(part)
     if told is None:
         raise ConfigError(
             f"sources.{source.name}.spaces: expected what the simulator shows and takes, such as "
-            "{observation: {shape: [3]}, action: {discrete: 3}}, here or at each model, got none"
+            "{observation: {shape: [3]}, action: {discrete: 3}}, here, at each model, or at the "
+            f"agent of a script, got none for {agent!r}"
         )
-    return Spaces.parse(f"models.{model}.spaces", told)
+    where = f"agents.{agent}" if part.model is None else f"models.{part.model}"
+    return Spaces.parse(f"{where}.spaces", told)
 
 
 def spec_of(config: MultiAgentSourceConfig) -> MultiAgentSpec:

@@ -15,7 +15,7 @@ from bray.sources.games import GamesPlay
 from bray.sources.several_gamecores import several_gamecores
 from bray.sources.source_kind import SourceKindConfig
 from bray.sources.wire.gamecore_play import GamecorePlay
-from bray.sources.wire.seat_plan import SeatPlan
+from bray.sources.wire.seat_plan import AnySeat, SeatPlan
 from bray.templates.composition import SourcePart
 from bray.training.algorithm import Parts
 from bray.training.learner import Learner
@@ -149,24 +149,25 @@ class SourceMaker:
             seed=self._composition.seed,
             spaces=next(iter(self._learners.values())).spaces,
         )
-        for agent in part.agents.values():
-            if self._composition.learner_of(agent) is None:
-                raise ConfigError(
-                    f"sources.{part.name}.agents: expected agents that learn, got {agent!r}: over "
-                    "the wire no script or frozen policy plays beside them: let the simulator do it"
-                )
-        quotas = self._shares.quotas(self._roster.learners(part))
-        plans = {
-            name: SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
-            for name, one in self._learners.items()
-        }
-        patterns = self._roster.patterns(part)
-        seats = {pattern: plans[name] for pattern, name in patterns.items()}
-        source = several_gamecores(self._run, play, seats, casting.make_cast)
+        source = several_gamecores(
+            self._run, play, self._wire_seats(part, casting), casting.make_cast
+        )
         self.lines += [f"{part.name}: {line}" for line in source.lines()]
         return PlayingSource(
             name=part.name, source=source, steps=self._shares.steps(self._roster.learners(part))
         )
+
+    def _wire_seats(self, part: SourcePart, casting: Casting) -> dict[str, AnySeat]:
+        """Return who answers the sessions of simulators, by pattern of their agents."""
+        names = self._roster.learners(part)
+        quotas = self._shares.quotas(names)
+        seats: dict[str, AnySeat] = {}
+        for name in names:
+            one = self._learners[name]
+            seats[name] = SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
+        for pattern, seat in casting.frozen.items():
+            seats.setdefault(part.agents[pattern], seat)
+        return {pattern: seats[name] for pattern, name in self._roster.patterns(part).items()}
 
 
 def _playing_in(parts: Parts, source: Any) -> Parts:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from bray.games.exported_model import ExportedModel
 from bray_actor.multi_agent.seat import Seat
 from bray_actor.policy.policy_actor import PolicyConfig
 from bray_core.config import from_mapping
-
-if TYPE_CHECKING:
-    from bray_model import Model
 
 
 class ExportedOpponents:
     """Opponents by the folder of an export, or of a trial with one; kept until they are closed."""
 
     def __init__(self) -> None:
-        self._models: dict[Path, Model] = {}
+        self._models: dict[Path, ExportedModel] = {}
         self._seats: dict[Path, Seat] = {}
 
     def seat(self, path: Path) -> Seat:
@@ -31,15 +28,11 @@ class ExportedOpponents:
             ExportError: the export is broken.
         """
         if path not in self._seats:
-            from bray_model import Model
             from bray_model.export.export_folder import find_export
-            from bray_model.export_files.manifest import Manifest
 
             export = find_export(path)
-            actor = Manifest.read(export).actor
-            told = {} if actor is None else actor["config"]
-            config = from_mapping(told, PolicyConfig, "manifest: actor")
-            model = self._models[path] = Model(export, name=path.name)
+            config = exported_config(export)
+            model = self._models[path] = ExportedModel(export, name=path.name)
             self._seats[path] = Seat(name=str(path), model=model, config=config)
         return self._seats[path]
 
@@ -47,3 +40,19 @@ class ExportedOpponents:
         """Close the models; nobody may play any more."""
         for model in self._models.values():
             model.close()
+
+
+def exported_config(export: Path) -> PolicyConfig:
+    """Return how an exported policy acts.
+
+    Args:
+        export: folder of the export itself.
+
+    Raises:
+        ExportError: it has no manifest, or a broken one.
+        ConfigError: the manifest says something else of the actor.
+    """
+    from bray_model.export_files.manifest import Manifest
+
+    actor = Manifest.read(export).actor
+    return from_mapping({} if actor is None else actor["config"], PolicyConfig, "manifest: actor")

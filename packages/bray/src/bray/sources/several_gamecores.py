@@ -21,7 +21,7 @@ from bray.sources.wire.gamecore_play import GamecorePlay
 from bray.sources.wire.policy_answers import PUSH_TIMEOUT_S
 from bray.sources.wire.recorded_episodes import episodes_of, most_episodes_of, some_recorded
 from bray.sources.wire.seat_answers import SeatAnswers
-from bray.sources.wire.seat_plan import SeatPlan, check_shares, plans_by_name
+from bray.sources.wire.seat_plan import AnySeat, check_shares, plans_by_name
 from bray.sources.wire.seat_players import CastMaker, SeatPlayers
 from bray.sources.wire.wire_source import RemoteWireSource, TurnWireSource
 from bray_actor.policy.shared_turn import SharedTurn, TurnSeat
@@ -32,7 +32,7 @@ from bray_core.protocols import ActorProtocol, ModelProtocol
 def several_gamecores(
     run: Run,
     play: GamecorePlay,
-    seats: Mapping[str, SeatPlan],
+    seats: Mapping[str, AnySeat],
     make_cast: CastMaker | None = None,
 ) -> TurnSeatGamecores | RemoteSeatGamecores:
     """Return the source of gamecores whose agents are answered by several policies.
@@ -41,7 +41,7 @@ def several_gamecores(
         run: what makes actors and gamecores, and closes them.
         play: what is played, and by how many.
         seats: policies by pattern of the agents that they answer, such as `hunter_*`; the first
-            that fits counts.
+            that fits counts. Those without a buffer, scripts and frozen policies, record nothing.
         make_cast: makes what says who plays the matches; None: whoever answers an agent else.
 
     Raises:
@@ -60,7 +60,7 @@ class TurnSeatGamecores(TurnWireSource):
         self,
         run: Run,
         play: GamecorePlay,
-        seats: Mapping[str, SeatPlan],
+        seats: Mapping[str, AnySeat],
         make_cast: CastMaker | None = None,
     ) -> None:
         plans = plans_by_name(seats)
@@ -117,7 +117,7 @@ class RemoteSeatGamecores(RemoteWireSource):
         self,
         run: Run,
         play: GamecorePlay,
-        seats: Mapping[str, SeatPlan],
+        seats: Mapping[str, AnySeat],
         make_cast: CastMaker | None = None,
     ) -> None:
         check_shares(seats, play.actor.num_workers)
@@ -141,7 +141,7 @@ class WorkerSeats:
     def __init__(
         self,
         play: GamecorePlay,
-        seats: Mapping[str, SeatPlan],
+        seats: Mapping[str, AnySeat],
         make_cast: CastMaker | None,
         episodes: Path,
         most_episodes: int,

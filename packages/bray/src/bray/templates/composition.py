@@ -72,6 +72,8 @@ class AgentPart:
     """Name of the model that answers; None: a script plays."""
     play: str | None = None
     """`random`, `search` or `module:function`: a script that plays; nobody learns from it."""
+    spaces: Mapping[str, Any] | None = None
+    """What a script sees and may do in a simulator, where the template says it."""
     load: str | None = None
     """Path of the trial or export whose policy the model is, where it is frozen."""
     buffer: str | None = None
@@ -187,7 +189,8 @@ class Composition:
     def _agent(self, one: AgentPart) -> dict[str, Any]:
         learner = self.learner_of(one.name) if one.model is not None else None
         settings = {} if learner is None else to_mapping(learner.parts.agent)
-        return {"model": one.model, "play": one.play, "buffer": one.buffer} | settings
+        wires = {"model": one.model, "play": one.play, "spaces": one.spaces, "buffer": one.buffer}
+        return wires | settings
 
 
 def _model(one: ModelPart) -> dict[str, Any]:

@@ -291,6 +291,7 @@ class _Reader:
             name=name,
             model=model,
             play=self._written.text("agent", name, "play"),
+            spaces=self._written.setting("agent", name, "spaces"),
             load=self._written.text("model", model, "load") if model is not None else None,
             buffer=self._wires.buffer_of.get(name),
         )

@@ -48,7 +48,11 @@ class AgentWires:
     model: str | None = None
     """Name of the model that answers. None: the model of its own name, else the only one."""
     play: str | None = None
-    """`random`, `search`, or `module:function` of a script: what plays in place of a model."""
+    """`random`, `search`, or `module:function` or `file.py:function` of a script: what plays in
+    place of a model."""
+    spaces: Mapping[str, Any] | None = None
+    """What a script sees and may do in a simulator, `{observation: {shape: [3]}, action: {discrete:
+    3}}`, where the source does not say it for all."""
     buffer: str | None = None
     """Name of the buffer where its experience goes. None: that of the trainer of its model."""
 
@@ -140,6 +144,12 @@ BUFFER_KINDS: Mapping[str, type[Any]] = {
     "mixture": MixtureConfig,
 }
 """Class of a buffer's settings by its kind."""
+
+
+def is_script_name(name: str) -> bool:
+    """Return whether a name is `module:function` or `file.py:function`."""
+    where, _, function = name.rpartition(":")
+    return is_dotted_code(name) or (where.endswith(".py") and function.isidentifier())
 
 
 def is_dotted_code(name: str) -> bool:

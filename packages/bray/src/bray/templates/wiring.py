@@ -11,7 +11,8 @@ from typing import Any
 
 from bray.sources.opponents_config import OPPONENTS, is_opponent_name
 from bray.templates.buffer_wiring import BufferWiring
-from bray.templates.part_settings import is_dotted_code
+from bray.templates.frozen_agents import check_frozen
+from bray.templates.part_settings import is_script_name
 from bray.templates.wires import EXPERIENCE, Wires, inputs_of
 from bray.templates.written_parts import WrittenParts
 from bray.training.algorithm import Algorithm
@@ -52,6 +53,7 @@ class Wiring:
         self._check_actors()
         self._check_models()
         self._check_players()
+        check_frozen(self._written, self._wires)
         self._flow.check()
         self._wire_renders()
         self._check_goal()
@@ -165,9 +167,10 @@ class Wiring:
             self._written.refuse(key, words)
 
     def _check_script(self, name: str, play: Any, told: Any) -> None:
-        if play not in OPPONENTS and not (isinstance(play, str) and is_dotted_code(play)):
-            words = f"expected {', '.join(OPPONENTS)} or module:function, got {play!r}"
-            self._written.refuse(f"agents.{name}.play", words)
+        if play not in OPPONENTS and not (isinstance(play, str) and is_script_name(play)):
+            known = ", ".join(OPPONENTS)
+            words = f"expected {known}, module:function or file.py:function, got {play!r}"
+            self._written.refuse(f"agents.{name}.play", f"{words}{closest(str(play), OPPONENTS)}")
         elif told is not None:
             words = f"expected either `play` or `model`, got both: {play!r} and {told!r}"
             self._written.refuse(f"agents.{name}.play", words)
@@ -294,7 +297,7 @@ class Wiring:
             words = f"missing: {len(self._wires.model_of)} learn: expected one of"
             self._written.refuse("goal.agent", f"{words} {', '.join(learning)}")
         is_agent = isinstance(against, str) and not is_opponent_name(against)
-        if is_agent and not is_dotted_code(against):
+        if is_agent and not is_script_name(against):
             self._written.is_known("goal.against", against, self._wires.agents, "an agent")
         if against is not None and against == agent:
             self._written.refuse("goal.against", f"expected another agent than goal.agent={agent}")

@@ -1,9 +1,10 @@
-"""Policies that learn from one source: what answers their agents, and what they are trained on."""
+"""Who answers the agents of one source: policies that learn, with what they are trained on, and
+seats that never do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from bray_actor import PolicyConfig
 from bray_actor.multi_agent.seat import Seat
@@ -31,28 +32,35 @@ class SeatPlan(NamedTuple):
         return Seat(name=self.name, model=self.model, config=self.config, buffer=self.buffer)
 
 
-def plans_by_name(seats: Mapping[str, SeatPlan]) -> dict[str, SeatPlan]:
-    """Return the plans of all patterns by the policies' names.
+AnySeat: TypeAlias = SeatPlan | Seat
+"""Who answers an agent: a policy that learns, or a script or frozen policy without a buffer."""
+
+
+def plans_by_name(seats: Mapping[str, AnySeat]) -> dict[str, SeatPlan]:
+    """Return the plans of those who learn, of all patterns, by the policies' names.
 
     Raises:
-        ConfigError: there is no seat, or two different ones have a name.
+        ConfigError: there is no seat, nobody learns, or two different seats have a name.
     """
     if not seats:
         raise ConfigError("seats: expected one or more patterns of agents, got none")
-    plans: dict[str, SeatPlan] = {}
-    for pattern, plan in seats.items():
-        if plans.setdefault(plan.name, plan) is not plan:
-            raise ConfigError(f"seats: {pattern}: another seat is named {plan.name!r}, too")
+    named: dict[str, AnySeat] = {}
+    for pattern, seat in seats.items():
+        if named.setdefault(seat.name, seat) is not seat:
+            raise ConfigError(f"seats: {pattern}: another seat is named {seat.name!r}, too")
+    plans = {name: seat for name, seat in named.items() if isinstance(seat, SeatPlan)}
+    if not plans:
+        raise ConfigError(f"seats: expected one that learns, got {', '.join(named)}")
     return plans
 
 
-def check_shares(seats: Mapping[str, SeatPlan], num_workers: int) -> None:
+def check_shares(seats: Mapping[str, AnySeat], num_workers: int) -> None:
     """Refuse steps of a version that cannot be shared out to the workers.
 
     Raises:
         ConfigError: names the policy.
     """
-    for plan in seats.values():
+    for plan in plans_by_name(seats).values():
         if plan.quota is not None and plan.quota % num_workers:
             raise ConfigError(
                 f"seats: {plan.name}: expected a multiple of the {num_workers} workers "

@@ -1,4 +1,4 @@
-"""Who answers a session where several policies learn, and what came of it."""
+"""Who answers a session where several policies play, and what came of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bray.sources.source import Played
 from bray.sources.wire.counting_buffer import CountingBuffer
 from bray.sources.wire.gamecore_play import GamecorePlay
 from bray.sources.wire.seat_answers import SeatAnswers
-from bray.sources.wire.seat_plan import SeatPlan
+from bray.sources.wire.seat_plan import AnySeat, SeatPlan
 from bray_actor import PolicyActor
 from bray_actor.multi_agent.match_table import MatchTable
 from bray_actor.multi_agent.seat import Cast, FixedCast, GameResult, Seat
@@ -23,11 +23,11 @@ CastMaker = Callable[[Mapping[str, Seat]], Cast]
 
 
 class SeatPlayers:
-    """Finds who answers a session: a policy that learns, an opponent, or an evaluation.
+    """Finds who answers a session: a policy that learns, one that does not, or an evaluation.
 
     Args:
         play: what is played, and how.
-        seats: policies by pattern of the agents that they answer.
+        seats: who answers, by pattern of the agents; those without a buffer record nothing.
         answers: what makes their actors, by name.
         make_cast: makes what says who plays the matches.
     """
@@ -35,7 +35,7 @@ class SeatPlayers:
     def __init__(
         self,
         play: GamecorePlay,
-        seats: Mapping[str, SeatPlan],
+        seats: Mapping[str, AnySeat],
         answers: Mapping[str, SeatAnswers],
         make_cast: CastMaker | None,
     ) -> None:
@@ -46,23 +46,27 @@ class SeatPlayers:
         }
         """Who answers the evaluation sessions of each policy."""
         learners = {name: answer.plan.seat for name, answer in answers.items()}
-        cast: Cast = FixedCast({pattern: learners[plan.name] for pattern, plan in seats.items()})
+        cast: Cast = FixedCast(
+            {
+                pattern: learners[one.name] if isinstance(one, SeatPlan) else one
+                for pattern, one in seats.items()
+            }
+        )
         if make_cast is not None:
             cast = make_cast(learners)
         self._matches = MatchTable(cast, self._play_seat, seed=play.seed)
-        routed = {pattern: self._routed(play, plan) for pattern, plan in seats.items()}
+        routed = {pattern: self._routed(play, one) for pattern, one in seats.items()}
         self.router = SessionRouter(routed, self._matches)
         """Makes the actor of a session."""
 
-    def _routed(self, play: GamecorePlay, plan: SeatPlan) -> RoutedSeat:
-        described = plan.config.spaces
-        spaces = play.spaces if described is None else Spaces.parse(plan.name, described)
-        return RoutedSeat(
-            name=plan.name,
-            make=self._answers[plan.name],
-            spaces=spaces,
-            evaluate=self.desks[plan.name],
-        )
+    def _routed(self, play: GamecorePlay, seat: AnySeat) -> RoutedSeat:
+        described = seat.config.spaces
+        spaces = play.spaces if described is None else Spaces.parse(seat.name, described)
+        if isinstance(seat, SeatPlan):
+            make, evaluate = self._answers[seat.name], self.desks[seat.name]
+            return RoutedSeat(name=seat.name, make=make, spaces=spaces, evaluate=evaluate)
+        answer = PolicyActor.factory(seat.model, replace(seat.config, role="opponent"))
+        return RoutedSeat(name=seat.name, make=answer, spaces=spaces, evaluate=answer)
 
     def _play_seat(self, session: str, seat: Seat) -> PolicyActor:
         """Return the actor of one side of a match."""
