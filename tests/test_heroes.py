@@ -66,13 +66,14 @@ def test_heroes_learn_beside_an_ogre_whose_script_the_template_names(
     game: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(game)
-    steps = [f"trainers.{name}.steps_per_replay=128" for name in ("sword", "bow")]
-    few = ("goal.max_frames=1024", "goal.episode_return=null")
+    steps = [f"trainers.{name}.steps_per_replay=144" for name in ("sword", "bow")]
+    few = ("trainers.sword.minibatch_size=48", "trainers.bow.minibatch_size=48")
+    few += ("goal.max_frames=1024", "goal.episode_return=null")
 
     outcome = train(tmp_path / "ogre", *steps, *few, name="ogre.yaml")
 
     assert outcome.version >= 2
-    assert outcome.frames < 1024 + 3 * 128, "the ogre's steps do not count"
+    assert outcome.frames < 1024 + 3 * 144, "the ogre's steps do not count"
     models = [path.name for path in (tmp_path / "ogre" / "models").iterdir()]
     assert sorted(models) == ["bow", "sword"]
 
