@@ -1,6 +1,7 @@
 """What a mixture passes on to its buffers."""
 
 import asyncio
+import pickle
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from bray_buffer import Buffer, BufferConfig, Mixture, Reservoir, ReservoirConfig
 from bray_core import nested
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
+from bray_core.layout import Packed
 
 SPEC = nested.spec({"x": np.int64(0), "policy_version": np.int64(0)})
 
@@ -111,3 +113,54 @@ def test_what_is_mixed_are_batches():
     mixture = Mixture({"q": (queue, 0.0), "o": (other, 1.0)})
     assert mixture.batch_layout == mixture.layout == queue.layout
     assert x(mixture.pop(0)) == 5
+
+
+def test_what_is_drawn_keeps_pace_with_what_is_inserted():
+    held = {"queued": 10.0, "dropped": 0.0}
+
+    class Held:
+        layout = Buffer(SPEC, BufferConfig(batch_size=1)).layout
+
+        def stats(self):
+            return held
+
+        def pop(self, timeout_s=None):
+            return Packed(self.layout, np.zeros((4, self.layout.nbytes), np.uint8))
+
+        async def pop_async(self, timeout_s=None):
+            return self.pop()
+
+    mixture = Mixture({"a": (Held(), 1.0)}, samples_per_insert=2.0)
+    mixture.pop(0)  # of what was there before
+    with pytest.raises(
+        DeadlineError, match=r"mixture: no batch after 0.0 s: too little"
+    ):
+        mixture.pop(0)
+    held["dropped"] = 3.0  # 6 rows are due: two batches begin before they are drawn
+    assert [len(mixture.pop(0).block) for _ in range(2)] == [4, 4]
+    with pytest.raises(DeadlineError, match="samples_per_insert=2"):
+        asyncio.run(mixture.pop_async(0.01))
+    held["queued"] = 12.0
+    assert len(asyncio.run(mixture.pop_async(0)).block) == 4
+    with pytest.raises(ConfigError, match="samples_per_insert: expected a number above 0, got 0"):
+        Mixture({"a": (Held(), 1.0)}, samples_per_insert=0)
+
+
+class Handle:
+    """Stands for a buffer of another process: it travels as its name."""
+
+    layout = Buffer(SPEC, BufferConfig(batch_size=1)).layout
+
+    def __init__(self, name):
+        self.name = name
+
+    def __reduce__(self):
+        return Handle, (self.name,)
+
+
+def test_a_mixture_of_handles_travels():
+    mixture = Mixture({"a": (Handle("one"), 1.0), "b": (Handle("two"), 3.0)}, 7, 2.0)
+    copy = pickle.loads(pickle.dumps(mixture))
+    assert [copy._draw() for _ in range(20)] == [mixture._draw() for _ in range(20)]
+    assert copy._buffers["b"].name == "two"
+    assert (copy._shares, copy._rate) == (mixture._shares, 2.0)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -57,8 +57,38 @@ goal: {agent: near, max_frames: 300, evaluation_episodes: 2}
 """
 
 
+PPO_MIXED = """
+models: {policy: {hidden: [8]}}
+buffers: {one: {}, two: {}, both: {kind: mixture, of: {one: 1, two: 1}}}
+trainers: {policy: {algorithm: ppo, inputs: {experience: both}}}
+agents: {one: {model: policy, buffer: one}, two: {model: policy, buffer: two}}
+sources:
+  first: {environment: CartPole-v1, num_envs: 2, agents: {"*": one}}
+  second: {environment: CartPole-v1, num_envs: 2, agents: {"*": two}}
+goal: {agent: one, max_frames: 300}
+"""
+MIXED_GAMES = f"""
+models: {{policy: {{hidden: [8]}}}}
+buffers:
+  near: &replay {{kind: replay, capacity: 1000, batch_size: 16, min_size: 40, unit: transition}}
+  far: *replay
+  both: {{kind: mixture, of: {{near: 0.3, far: 0.7}}}}
+trainers: {{policy: {{algorithm: dqn, steps_per_collect: 8, inputs: {{experience: both}}}}}}
+agents: {{near: {{model: policy, buffer: near}}, far: {{model: policy, buffer: far}}}}
+sources:
+  short: {{kind: agents, environment: "{RACE}", num_envs: 2, agents: {{"*": near}}}}
+  long: {{kind: agents, environment: "{RACE}", num_envs: 2, agents: {{"*": far}}}}
+goal: {{agent: near, max_frames: 300, evaluation_episodes: 2}}
+"""
+
+
 def run_of(
-    folder: Path, text: str, *overrides: str, trial: str = "trial", exports: bool = True
+    folder: Path,
+    text: str,
+    *overrides: str,
+    trial: str = "trial",
+    exports: bool = True,
+    runtime: Literal["local", "ray"] = "local",
 ) -> dict[str, Any]:
     """Train a template; return digests of the weights, and what else there is to compare."""
     path = folder / "template.yaml"
@@ -66,7 +96,7 @@ def run_of(
     composition = load(str(path), overrides).composition
     assert composition is not None
     goal = composition.goal.completed(reward_threshold=None, max_frames=400)
-    with bray.init(folder, trial, config=composition.to_mapping()) as run:
+    with bray.init(folder, trial, runtime, config=composition.to_mapping()) as run:
         outcome = train_composition(run, composition, goal)
         if exports:  # which takes a second of a core for each model
             export_all(run, composition)
@@ -122,6 +152,35 @@ def test_a_trainer_draws_from_a_mixture_of_what_two_sources_play(tmp_path: Path)
     found = run_of(tmp_path, MIXED)
 
     assert found["weights"]["policy"][0] > 1
+
+
+def test_agents_of_games_record_into_the_replays_of_a_mixture(tmp_path: Path) -> None:
+    found = run_of(tmp_path, MIXED_GAMES, exports=False)
+
+    assert found["weights"]["policy"][0] > 1
+    buffers = found["path"] / "buffers"
+    assert {path.name for path in buffers.iterdir() if any(path.iterdir())} == {"near", "far"}
+    both = MIXED_GAMES.replace('{"*": far}', "{red: far, blue: near}")
+    with pytest.raises(
+        ConfigError, match=r"agents\.near\.buffer: expected that of the other"
+    ):
+        run_of(tmp_path, both, trial="both")
+    with pytest.raises(ConfigError, match="PPO, which trains on each step once"):
+        run_of(tmp_path, PPO_MIXED, trial="ppo")
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.timeout(280)
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("text", [MIXED, MIXED_GAMES], ids=["environments", "games"])
+def test_a_trainer_on_ray_draws_from_a_mixture(text: str, tmp_path: Path) -> None:
+    """It trains as often as the same run in one process, and no more: 2 batches for each step."""
+    paced = text.replace("steps_per_collect: 8", "steps_per_collect: 8, replays_per_collect: 4")
+    found = run_of(tmp_path, paced, "goal.max_frames=900", exports=False, runtime="ray")
+
+    frames, replays = found["outcome"].frames, found["weights"]["policy"][0] - 1
+    assert 0 < replays <= 4 * (frames + 200) / 16 + 2
 
 
 def test_what_plays_by_itself_does_not_learn_beside_others(tmp_path: Path) -> None:

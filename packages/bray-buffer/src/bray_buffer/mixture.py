@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import threading
@@ -19,6 +20,8 @@ from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
 from bray_core.protocols import BufferProtocol
 
+_LOOK_S = 0.005
+"""How often a mixture that is ahead of its inserts looks for new ones."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -29,21 +32,45 @@ class Mixture(IterableBuffer):
         buffers: Buffers by name, each with its weight of 0 or more; weights need not add up to 1.
             All give batches of one layout.
         seed: Seed of the draws.
+        samples_per_insert: Rows drawn per step that is inserted into any of the replays after the
+            first batch: a batch waits while more were drawn. Inserts never wait. None draws as fast
+            as it is asked. A copy in another process counts anew.
 
     Raises:
         ConfigError: there is no buffer, a name cannot be a file name, a weight is negative, all are
-            0, or layouts differ.
+            0, layouts differ, or `samples_per_insert` is not above 0.
     """
 
-    def __init__(self, buffers: Mapping[str, tuple[BufferProtocol, float]], seed: int = 0) -> None:
+    def __init__(
+        self,
+        buffers: Mapping[str, tuple[BufferProtocol, float]],
+        seed: int = 0,
+        samples_per_insert: float | None = None,
+    ) -> None:
         if not buffers:
             raise ConfigError("buffers: expected at least one, got none")
+        if samples_per_insert is not None and not 0 < samples_per_insert < math.inf:
+            raise ConfigError(
+                f"samples_per_insert: expected a number above 0, got {samples_per_insert}"
+            )
+        self._seed = seed
+        self._rate = samples_per_insert
+        self._inserted_before: float | None = None
+        """Steps that were inserted before the first batch; None: there was none."""
+        self._due = math.inf if samples_per_insert is None else 0.0
+        """Rows that may be drawn of what is known to be inserted."""
+        self._drawn = 0
         self._buffers: dict[str, Any] = {name: buffer for name, (buffer, _) in buffers.items()}
         self._layout = _one_layout(self._buffers)
         self._random = np.random.default_rng(seed)
         self._lock = threading.Lock()
         self._owed: list[str] = []
         self.set_weights({name: weight for name, (_, weight) in buffers.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the buffers, handles of processes of their own, and what is drawn from each."""
+        shares = {name: (buffer, self._shares[name]) for name, buffer in self._buffers.items()}
+        return Mixture, (shares, self._seed, self._rate)
 
     @property
     def layout(self) -> Layout:
@@ -97,23 +124,64 @@ class Mixture(IterableBuffer):
             DeadlineError: the drawn buffer has no batch within `timeout_s`; the message names it.
             ClosedError: the drawn buffer was closed or is exhausted; the message names it.
         """
-        name, started = self._draw(), time.monotonic()
+        started = time.monotonic()
+        while not self._has_due():
+            if (left_s := _left(started, timeout_s)) <= 0:
+                raise self._ahead(started)
+            time.sleep(min(_LOOK_S, left_s))
+        name = self._draw()
         try:
-            batch: Packed = self._buffers[name].pop(timeout_s)
+            batch: Packed = self._buffers[name].pop(_left_or_none(started, timeout_s))
         except BaseException as error:
             self._explain(name, started, error)
             raise
+        self._count(batch)
         return batch
 
     async def pop_async(self, timeout_s: float | None = None) -> Packed:
         """`pop` for a coroutine; if it is cancelled, the next pop waits for the same buffer."""
-        name, started = self._draw(), time.monotonic()
+        started = time.monotonic()
+        while not self._has_due():
+            if (left_s := _left(started, timeout_s)) <= 0:
+                raise self._ahead(started)
+            await asyncio.sleep(min(_LOOK_S, left_s))
+        name = self._draw()
         try:
-            batch: Packed = await self._buffers[name].pop_async(timeout_s)
+            batch: Packed = await self._buffers[name].pop_async(_left_or_none(started, timeout_s))
         except BaseException as error:
             self._explain(name, started, error)
             raise
+        self._count(batch)
         return batch
+
+    def _has_due(self) -> bool:
+        """Return whether another batch may be drawn, for what was inserted."""
+        if self._rate is None or self._inserted_before is None or self._drawn < self._due:
+            return True
+        self._due = self._rate * (self._inserted() - self._inserted_before)
+        return self._drawn < self._due
+
+    def _count(self, batch: Packed) -> None:
+        """Count what was drawn; the first batch is that of what was inserted before."""
+        if self._rate is None:
+            return
+        with self._lock:
+            if self._inserted_before is None:
+                self._inserted_before = self._inserted()
+            else:
+                self._drawn += len(batch.block)
+
+    def _inserted(self) -> float:
+        """Return the steps that the replays hold, or held until newer ones came."""
+        figures = [buffer.stats() for buffer in self._buffers.values()]
+        return sum(one.get("queued", 0.0) + one.get("dropped", 0.0) for one in figures)
+
+    def _ahead(self, started: float) -> DeadlineError:
+        waited_s = time.monotonic() - started
+        return DeadlineError(
+            f"mixture: no batch after {waited_s:.1f} s: too little was pushed for "
+            f"samples_per_insert={self._rate:g}"
+        )
 
     def _explain(self, name: str, started: float, error: BaseException) -> None:
         """Note that no batch came of a draw, and raise a waiting or closing error by name."""
@@ -195,6 +263,15 @@ class Mixture(IterableBuffer):
         """Close every buffer."""
         for buffer in self._buffers.values():
             buffer.close()
+
+
+def _left(started: float, timeout_s: float | None) -> float:
+    """Return the seconds that are left of a wait, at least 0."""
+    return math.inf if timeout_s is None else max(0.0, started + timeout_s - time.monotonic())
+
+
+def _left_or_none(started: float, timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else _left(started, timeout_s)
 
 
 def _one_layout(buffers: Mapping[str, Any]) -> Layout:

@@ -63,7 +63,7 @@ def make_learner(run: Run, roster: Roster, name: str, algorithm: SampledPolicy[A
             batching=ModelConfig(max_batch_size=roster.rows_of(name)),
             seed=composition.seed + list(composition.learners).index(name),
             holds=None if holds is None or is_mixture else _settings(holds),
-            mixture=_mixture(run, composition, holds) if holds is not None and is_mixture else {},
+            mixture=_mixture(composition, holds) if holds is not None and is_mixture else {},
         ),
     )
 
@@ -74,14 +74,9 @@ def _settings(buffer: BufferPart) -> Any:
 
 
 def _mixture(
-    run: Run, composition: Composition, buffer: BufferPart
+    composition: Composition, buffer: BufferPart
 ) -> dict[str, tuple[ReplayConfig | None, float]]:
     """Return the replays that a trainer draws from, with their settings and shares."""
-    if not run.is_local:
-        raise ConfigError(
-            f"buffers.{buffer.name}: a mixture is drawn from in the process that holds its "
-            "replays: train with --runtime local, or give each policy one replay"
-        )
     found: dict[str, tuple[ReplayConfig | None, float]] = {}
     for name, share in buffer.config.of.items():
         settings = _settings(composition.buffers[name])

@@ -111,10 +111,30 @@ class SourceMaker:
             )
         return replace(learner, buffer=learner.replays[recorded])
 
+    def _recordings(self, part: SourcePart) -> dict[str, Learner]:
+        """Return the learners with the buffers into which their agents in a source record.
+
+        Raises:
+            ConfigError: a learner has agents in it that record into several.
+        """
+        found: dict[str, Learner] = {}
+        agents = part.agents.values() or self._composition.agents
+        for agent in dict.fromkeys(agents):
+            learner = self._composition.learner_of(agent)
+            if learner is None:
+                continue
+            one = self._recording(learner.name, agent)
+            if found.setdefault(learner.name, one).buffer is not one.buffer:
+                raise ConfigError(
+                    f"agents.{agent}.buffer: expected that of the other agents of "
+                    f"{learner.name!r} in sources.{part.name}, got another: give it a source"
+                )
+        return found
+
     def _games(self, part: SourcePart) -> PlayingSource:
         """Return environments of several agents, stepped by the workers."""
         config: Any = part.config
-        casting = casting_of(self._launch, part)
+        casting = casting_of(replace(self._launch, learners=self._recordings(part)), part)
         self.castings[part.name] = casting
         if config.is_simulator:
             return self._simulators(part, casting)
@@ -162,8 +182,7 @@ class SourceMaker:
         names = self._roster.learners(part)
         quotas = self._shares.quotas(names)
         seats: dict[str, AnySeat] = {}
-        for name in names:
-            one = self._learners[name]
+        for name, one in self._recordings(part).items():
             seats[name] = SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
         for pattern, seat in casting.frozen.items():
             seats.setdefault(part.agents[pattern], seat)

@@ -39,6 +39,7 @@ from bray_actor.runners.rollouts import AnyRunner
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_buffer.mixture import Mixture
 from bray_core import metrics
+from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -199,14 +200,10 @@ class SampledPolicy(Algorithm[C]):
         )
         holds = place.holds or self.buffer(is_local=run.is_local)
         layout = self.layout(spaces, state_size)
-        replays = {
-            name: run.buffer(name, layout, config or holds)
-            for name, (config, _) in place.mixture.items()
-        }
+        replays: dict[str, Any] = {}
         buffer: Any
-        if replays:
-            shares = {name: (replays[name], share) for name, (_, share) in place.mixture.items()}
-            buffer = Mixture(shares, place.seed)
+        if place.mixture:
+            replays, buffer = self._mixture(run, layout, place, holds)
         else:
             buffer = run.buffer(place.buffer, layout, holds, num_workers=num_ranks)
             self.fill(buffer, spaces)
@@ -248,6 +245,28 @@ class SampledPolicy(Algorithm[C]):
             batch_steps=holds.batch_steps if isinstance(holds, BufferConfig) else None,
             steps_per_version=self.steps_per_version,
         )
+
+    def _mixture(
+        self, run: Run, layout: Layout, place: LearnerPlace, holds: BufferConfig | ReplayConfig
+    ) -> tuple[dict[str, Any], Mixture]:
+        """Return the replays of a mixture by name, and what draws from them.
+
+        On Ray what is drawn keeps pace with what is pushed to all of them together; a bound of each
+        could let players and trainer wait for each other.
+        """
+        if not isinstance(holds, ReplayConfig):
+            raise ConfigError(
+                f"trainers.{place.label}.buffer: expected an algorithm that draws from a replay "
+                f"beside a mixture, such as dqn or sac, got {self.title}, which trains on each "
+                "step once"
+            )
+        own = replace(holds, samples_per_insert=None, error_margin=None)
+        replays: dict[str, Any] = {
+            name: run.buffer(name, layout, config or own)
+            for name, (config, _) in place.mixture.items()
+        }
+        shares = {name: (replays[name], share) for name, (_, share) in place.mixture.items()}
+        return replays, Mixture(shares, place.seed, holds.samples_per_insert)
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play, record and train until the goal is reached; see `Algorithm`."""
