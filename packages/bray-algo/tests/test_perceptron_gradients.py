@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bray_algo import mlp
-from bray_algo.distributions import categorical, gaussian, multi_categorical
-from bray_algo.gradients import heads
+from bray_algo.distributions import categorical, gaussian, multi_categorical, squashed_gaussian
+from bray_algo.gradients import heads, products
 from bray_algo.gradients.perceptron import PerceptronGradients, is_perceptron
 
 
@@ -90,3 +90,55 @@ def test_reals_have_the_gradients_of_autograd(rows: int, log_std: list[float]) -
 def test_an_action_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^action: expected 0 to 1, got 0 to 2"):
         heads.categorical(torch.zeros(2, 2), torch.tensor([0, 2]))
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+@pytest.mark.parametrize("sizes", [[3, 2], [5, 8, 6, 1]])
+def test_the_gradient_of_the_last_inputs(activation: Any, sizes: list[int]) -> None:
+    torch.manual_seed(4)
+    layers = mlp(sizes, activation).double()
+    x = torch.randn(7, sizes[0]).double().requires_grad_()
+    weights = torch.randn(7, sizes[-1]).double()
+    (wanted,) = torch.autograd.grad((layers(x) * weights).sum(), x)
+    by_hand = PerceptronGradients(layers)
+    with torch.no_grad():
+        by_hand.forward(x)
+        found = by_hand.input_gradient(weights, 2)
+    torch.testing.assert_close(found, wanted[:, -2:], rtol=1e-11, atol=1e-12)
+
+
+def test_squashed_draws_have_the_gradients_of_autograd() -> None:
+    torch.manual_seed(5)
+    mean = (2 * torch.randn(9, 3).double()).requires_grad_()
+    log_std = torch.randn(9, 3).double()
+    log_std[0, 0] = 25.0  # held at 20
+    log_std.requires_grad_()
+    torch.manual_seed(6)
+    action, log_prob = squashed_gaussian.sample_with_log_prob(mean, log_std)
+    of_action, share = torch.randn(9, 3).double(), torch.tensor(0.3).double()
+    loss = (action * of_action).sum() + share * log_prob.sum()
+    wanted = torch.autograd.grad(loss, [mean, log_std])
+    torch.manual_seed(6)
+    ours, our_log_prob, backward = heads.squashed(mean.detach(), log_std.detach())
+    torch.testing.assert_close(ours, action.detach(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(our_log_prob, log_prob.detach(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(backward(of_action, share), wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("is_quicker", [False, True])
+def test_large_products_by_either_library(
+    is_quicker: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_quicker and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        pytest.skip("this torch has no oneDNN")
+    monkeypatch.setattr(products, "is_onednn_quicker", lambda: is_quicker)
+    torch.manual_seed(7)
+    x, weight, bias = torch.randn(256, 128), torch.randn(128, 128), torch.randn(128)
+    gradient, found = torch.randn(256, 128), torch.empty(128, 128)
+    exact = [one.double() for one in (x, weight, bias, gradient)]
+    outputs = products.linear(x, weight, bias).double()
+    torch.testing.assert_close(outputs, exact[0] @ exact[1].t() + exact[2], rtol=0, atol=1e-3)
+    inputs = products.to_inputs(gradient, weight).double()
+    torch.testing.assert_close(inputs, exact[3] @ exact[1], rtol=0, atol=1e-3)
+    products.to_weights(gradient, x, found)
+    torch.testing.assert_close(found.double(), exact[3].t() @ exact[0], rtol=0, atol=1e-3)

@@ -91,10 +91,10 @@ def mode(mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def _log_density(mean: Tensor, log_std: Tensor, before: Tensor) -> Tensor:
-    return gaussian.log_prob(mean, log_std, before) - _log_slope(wide(before)).sum(-1)
+    return gaussian.log_prob(mean, log_std, before) - log_slope(wide(before)).sum(-1)
 
 
-def _log_slope(before: Tensor) -> Tensor:
+def log_slope(before: Tensor) -> Tensor:
     """Return log(1 − tanh² u) = 2 (log 2 − |u| − softplus(−2|u|)), finite for every finite u."""
     size = before.abs()
     return 2.0 * (math.log(2.0) - size - softplus(-2.0 * size))
@@ -103,7 +103,7 @@ def _log_slope(before: Tensor) -> Tensor:
 def _narrow_slope(mean: Tensor, std: Tensor) -> Tensor:
     """Return E log(1 − tanh² u) for u ~ N(mean, std²), for std ≤ 1."""
     nodes, weights = (column.to(mean) for column in _HERMITE)
-    values = _log_slope(mean.unsqueeze(-1) + std.unsqueeze(-1) * nodes)
+    values = log_slope(mean.unsqueeze(-1) + std.unsqueeze(-1) * nodes)
     return (values * weights).sum(-1) / math.sqrt(2.0 * math.pi)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from bray_algo.distributions import gaussian
+from bray_algo.distributions import gaussian, squashed_gaussian
 from bray_algo.validation.tensors import check_integers, check_shape
 from bray_algo.validation.values import check_index
 
@@ -90,3 +90,29 @@ def reals(
         return column * z * inverse, of_std * (held == log_std)
 
     return half.sum(-1) - constants, entropy, backward
+
+
+def squashed(
+    mean: Tensor, log_std: Tensor
+) -> tuple[Tensor, Tensor, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]:
+    """Draw actions `[N, D]` of a Gaussian squashed by tanh, with their log density `[N]`.
+
+    The draws are those of `squashed_gaussian.sample_with_log_prob`. Last comes what maps the
+    gradients of the actions `[N, D]` and of every log density, one number, to those of `mean` and
+    `log_std` before the squashing, `[N, D]` each, of which the density's noise is a constant.
+    """
+    noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device)
+    held = gaussian.held(mean, log_std)
+    moved = held.exp().mul_(noise)
+    before = mean + moved
+    action = torch.tanh(before)
+    density = -0.5 * noise.square() - held - 0.5 * math.log(2 * math.pi)
+    log_prob = (density - squashed_gaussian.log_slope(before)).sum(-1)
+
+    def backward(of_action: Tensor, of_log_prob: Tensor) -> tuple[Tensor, Tensor]:
+        # log(1 − tanh² u) falls by 2 tanh u.
+        of_before = of_action * (1 - action.square()) + (2 * of_log_prob) * action
+        of_log_std = (of_before * moved - of_log_prob) * (held == log_std)
+        return of_before, of_log_std
+
+    return action, log_prob, backward

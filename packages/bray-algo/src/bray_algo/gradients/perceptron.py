@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+
+from bray_algo.gradients.products import linear, to_inputs, to_weights
 
 _ACTIVATIONS: dict[type[nn.Module], tuple[Any, Any]] = {
     nn.Tanh: (torch.tanh, torch.ops.aten.tanh_backward.default),
@@ -67,10 +68,23 @@ class PerceptronGradients:
         for index in reversed(range(len(self._weights))):
             (weight, bias), x = self._weights[index], self._inputs[index]
             x = x if x.shape[0] == rows else x[:rows]
-            torch.mm(gradient.t(), x, out=weight.grad)
+            to_weights(gradient, x, weight.grad)
             torch.sum(gradient, 0, out=bias.grad)
             if index:
-                gradient = self._activations[index - 1][1](torch.mm(gradient, weight), x)
+                gradient = self._activations[index - 1][1](to_inputs(gradient, weight), x)
+
+    def input_gradient(self, gradient: Tensor, last: int) -> Tensor:
+        """Return the gradient of the last inputs, `[N, last]`; that of the weights is not found.
+
+        Args:
+            gradient: gradient of what the last `forward` returned, `[N, O]`.
+            last: number of inputs, counted from the end, such as an action's behind what was seen.
+        """
+        for index in reversed(range(1, len(self._weights))):
+            weight, x = self._weights[index][0], self._inputs[index]
+            gradient = self._activations[index - 1][1](to_inputs(gradient, weight), x)
+        weight = self._weights[0][0]
+        return to_inputs(gradient, weight[:, weight.shape[1] - last :])
 
 
 def is_perceptron(layers: Iterable[nn.Module]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +12,7 @@ class TargetUpdate:
     """Moves a target network towards the network that it follows, whose tensors it finds once.
 
     For what is done at each step: `polyak_` does the same and looks for the tensors each time.
+    Parameters that lie side by side in memory in both networks are moved as one tensor.
 
     Args:
         target: Network that follows.
@@ -21,7 +24,8 @@ class TargetUpdate:
     """
 
     def __init__(self, target: nn.Module, source: nn.Module) -> None:
-        self._parameters = _pairs(dict(target.named_parameters()), dict(source.named_parameters()))
+        pairs = _pairs(dict(target.named_parameters()), dict(source.named_parameters()))
+        self._parameters = _joined(*pairs)
         # What is not saved, such as noise, is the target's own.
         self._buffers = _pairs(_saved(target), _saved(source))
 
@@ -81,3 +85,34 @@ def _pairs(
                 f"got {tuple(tensor.shape)}"
             )
     return list(target.values()), [source[name] for name in target]
+
+
+def _joined(followers: list[Tensor], leaders: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return both lists with tensors in the place of those that lie side by side in both."""
+    runs: list[list[tuple[Tensor, Tensor]]] = []
+    for pair in zip(followers, leaders, strict=True):
+        if runs and all(map(_follows, pair, runs[-1][-1])):
+            runs[-1].append(pair)
+        else:
+            runs.append([pair])
+    sides = [list(zip(*run, strict=True)) for run in runs]
+    return [_one(side[0]) for side in sides], [_one(side[1]) for side in sides]
+
+
+def _follows(tensor: Tensor, before: Tensor) -> bool:
+    """Return whether a tensor begins where another one ends, in the same memory."""
+    is_dense = tensor.is_contiguous() and before.is_contiguous()
+    is_alike = tensor.dtype == before.dtype and tensor.device.type == before.device.type == "cpu"
+    if not is_dense or not is_alike:
+        return False
+    is_shared = tensor.untyped_storage().data_ptr() == before.untyped_storage().data_ptr()
+    return is_shared and tensor.data_ptr() == before.data_ptr() + before.nbytes
+
+
+def _one(run: Sequence[Tensor]) -> Tensor:
+    """Return the numbers of tensors that lie side by side as one tensor."""
+    if len(run) == 1:
+        return run[0]
+    first = run[0].detach()
+    count = sum(tensor.numel() for tensor in run)
+    return first.as_strided((count,), (1,), first.storage_offset())

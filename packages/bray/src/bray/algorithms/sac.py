@@ -15,11 +15,13 @@ from torch import Tensor, nn
 
 from bray.policies.choices import ChoiceCritics, ChoicePolicy
 from bray.policies.config import TrunkConfig
-from bray.policies.continuous import ActionBounds
+from bray.policies.continuous import LOG_STD, ActionBounds
 from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import Layers, make_network
 from bray.training.algorithm import Parts, Takes
+from bray.training.off_policy.perceptron_critics import fits
+from bray.training.off_policy.perceptron_sac import PerceptronSAC
 from bray.training.off_policy.policy_and_critics import (
     NoiseConfig,
     PolicyAndCritics,
@@ -35,8 +37,6 @@ from bray_core.nested import Nested
 from bray_core.settings.ranges import PositiveFloat, Range
 from bray_core.spaces import Spaces
 
-_LOG_STD = (-10.0, 2.0)
-"""Bounds of the policy's log standard deviation, before the squashing."""
 _TAU, _TAU_OF_CHOICES = 0.005, 0.02
 """How far the target critics follow, where nobody says: of real actions, and of a choice."""
 _ENTROPY_SHARE = 0.5
@@ -89,7 +89,7 @@ class SACPolicy(nn.Module):
     def parameters_of(self, seen: Nested) -> tuple[Tensor, Tensor]:
         """Return mean and log standard deviation `[B, D]`, before the squashing."""
         mean, log_std = self.body(seen).chunk(2, -1)
-        return mean, log_std.clamp(*_LOG_STD)
+        return mean, log_std.clamp(*LOG_STD)
 
     def forward(self, observation: Nested) -> dict[str, Tensor]:
         """Map observations to `mean, log_std, low, high [B, D]` and a `value` of 0.
@@ -123,6 +123,13 @@ class SACTrainer(TargetCriticsTrainer):
         wanted, size = parts.trainer.target_entropy, ActionBounds.of(spaces).size
         self.target_entropy = -float(size) if wanted is None else wanted
         super().__init__(spaces, parts, *args, **kwargs)
+        is_own = (
+            type(self).loss is SACTrainer.loss
+            and type(self).critics_target is SACTrainer.critics_target
+            and self.rule is sac
+            and fits(self.module, SACPolicy)
+        )
+        self._by_hand = PerceptronSAC(self.module, self.target, self.optimizer) if is_own else None
 
     @property
     def tau(self) -> float:
@@ -175,6 +182,14 @@ class SACTrainer(TargetCriticsTrainer):
         losses = {"policy": policy_loss, "critics": critic_loss, "temperature": temperature_loss}
         return losses, {**policy_terms, **terms, **temperature_terms}
 
+    def gradients(
+        self, batch: dict[str, Tensor], step: int
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
+        """Return the same by hand for the default perceptrons, with all gradients."""
+        if self._by_hand is None:
+            return None
+        return self._by_hand(batch, target_entropy=self.target_entropy)
+
 
 class ChoiceSACTrainer(SACTrainer):
     """SAC on one choice: critics judge every action, and expectations over the policy are sums."""
@@ -184,6 +199,7 @@ class ChoiceSACTrainer(SACTrainer):
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         self.num_actions = _num_actions(spaces)
         PolicyAndCriticsTrainer.__init__(self, spaces, parts, *args, **kwargs)
+        self._by_hand = None
 
     @staticmethod
     def make_policy(spaces: Spaces, parts: Parts) -> ChoicePolicy:  # type: ignore[override]

@@ -18,6 +18,8 @@ from bray.policies.flattening import split_mask
 from bray.policies.normalisation import ObservationNorm
 from bray.policies.trunks import make_network
 from bray.training.algorithm import Parts
+from bray.training.off_policy.perceptron_critics import fits
+from bray.training.off_policy.perceptron_td3 import PerceptronTD3
 from bray.training.off_policy.policy_and_critics import (
     FollowingTargetsConfig,
     NoiseConfig,
@@ -105,6 +107,12 @@ class TD3Trainer(PolicyAndCriticsTrainer):
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         self.noise = parts.agent.exploration_noise
         super().__init__(spaces, parts, *args, **kwargs)
+        is_own = (
+            type(self).loss is TD3Trainer.loss
+            and type(self).policy_loss is TD3Trainer.policy_loss
+            and fits(self.module, TD3Policy)
+        )
+        self._by_hand = PerceptronTD3(self.module, self.target, self.optimizer) if is_own else None
 
     @staticmethod
     def make_policy(spaces: Spaces, parts: Parts) -> TD3Policy:
@@ -148,6 +156,19 @@ class TD3Trainer(PolicyAndCriticsTrainer):
             members.first(observation, action), action, taken
         )
         return {"critics": loss, "policy": policy_loss}, {**policy_terms, **terms}
+
+    def gradients(
+        self, batch: dict[str, Tensor], step: int
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
+        """Return the same by hand for the default perceptrons, with all gradients."""
+        if self._by_hand is None:
+            return None
+        return self._by_hand(
+            batch,
+            noise=self.settings.target_noise,
+            noise_clip=self.settings.noise_clip,
+            is_actor_step=td3.is_actor_step(step, self.settings.delay),
+        )
 
     def policy_loss(self, q: Tensor, action: Tensor, taken: Tensor) -> tuple[Tensor, LossTerms]:
         """Return the loss of the policy.

@@ -14,6 +14,9 @@ from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 from bray_core.spaces import Spaces
 
+LOG_STD = (-10.0, 2.0)
+"""Bounds of SAC's log standard deviation, before the squashing."""
+
 
 class ActionBounds(nn.Module):
     """Scales actions between their bounds, D numbers, and −1 to 1.

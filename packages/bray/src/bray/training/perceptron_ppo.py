@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bray.policies.flattening import MASK
 from bray.policies.networks import VectorPolicy
 from bray.policies.trunks import FlatNetwork
+from bray.training.gradient_places import GradientPlaces
 from bray_algo.gradients import heads
 from bray_algo.gradients.perceptron import (
     PerceptronGradients,
@@ -23,7 +24,6 @@ from bray_algo.gradients.perceptron import (
 )
 from bray_algo.gradients.ppo import PPOGradients, is_suspect, loss_and_gradients
 from bray_core.nested import Nested
-from bray_trainer.flat_adam import FlatAdam
 from bray_trainer.sequences import Batch
 
 
@@ -37,12 +37,7 @@ class PerceptronPPO:
 
     def __init__(self, module: VectorPolicy, optimizer: object) -> None:
         self._module: Any = module
-        self._parameters = list(module.parameters())
-        self._gradients = (
-            optimizer.gradient_views
-            if isinstance(optimizer, FlatAdam)
-            else [torch.empty_like(parameter) for parameter in self._parameters]
-        )
+        self._places = GradientPlaces(module, optimizer)
         policy: Any = module.policy
         value: Any = module.value
         self._policy, self._value = PerceptronGradients(policy), PerceptronGradients(value)
@@ -72,8 +67,7 @@ class PerceptronPPO:
         )
         if is_suspect(found.loss, log_prob, old):
             return None
-        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient
+        self._places.take()
         of_numbers = backward(found.log_prob, found.entropy)
         if isinstance(of_numbers, tuple):
             of_numbers, of_std = of_numbers

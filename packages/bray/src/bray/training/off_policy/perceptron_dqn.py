@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bray.policies.flattening import MASK
 from bray.policies.trunks import FlatNetwork
 from bray.policies.values import QNetworkConfig
+from bray.training.gradient_places import GradientPlaces
 from bray.training.off_policy.value_learning import ValueLoss
 from bray_algo.gradients.perceptron import (
     PerceptronGradients,
@@ -22,7 +23,6 @@ from bray_algo.gradients.perceptron import (
     is_trained_in_float32,
 )
 from bray_algo.losses import dqn
-from bray_trainer.flat_adam import FlatAdam
 from bray_trainer.sequences import Batch
 
 
@@ -37,14 +37,9 @@ class PerceptronDQN:
 
     def __init__(self, module: Any, target: Any, optimizer: object) -> None:
         self._module = module
-        self._parameters = list(module.parameters())
-        self._gradients = (
-            optimizer.gradient_views
-            if isinstance(optimizer, FlatAdam)
-            else [torch.empty_like(parameter) for parameter in self._parameters]
-        )
+        self._places = GradientPlaces(module, optimizer)
         self._q = PerceptronGradients(module.q)
-        self._target_q = nn.Sequential(*target.q)  # the layers alone: its input is one vector
+        self._target_q = PerceptronGradients(target.q)
 
     @torch.no_grad()
     def __call__(self, batch: Batch, *, double: bool) -> ValueLoss | None:
@@ -62,15 +57,14 @@ class PerceptronDQN:
         numbers = self._q.forward(torch.cat([seen, following]) if double else seen)
         q, chooser = numbers[: len(seen)], numbers[len(seen) :] if double else None
         rows = batch["reward"], batch["discount"]
-        aim = dqn.target(self._target_q(following), *rows, next_online_q=chooser)
+        aim = dqn.target(self._target_q.forward(following), *rows, next_online_q=chooser)
         action, weight = batch["action"], batch.get("weight")
         loss, terms = dqn.loss(q, action, aim, weight=weight)
         error = dqn.td_error(q, action, aim)
         # The Huber loss's gradient by a value: its error, within −1 and 1.
         slope = error.clamp(-1.0, 1.0).mul_(-1.0 / len(error))
         slope = slope if weight is None else slope * weight
-        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient
+        self._places.take()
         index = action.long().unsqueeze(1)
         self._q.backward(torch.zeros_like(q).scatter_(1, index, slope.unsqueeze(1)))
         return loss, terms, error.abs()

@@ -31,6 +31,7 @@ from bray_core.settings.ranges import PositiveInt, Range
 from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_core.spaces import Spaces
 from bray_trainer import TrainerConfig, to_torch
+from bray_trainer.flat_adam import can_join, join
 from bray_trainer.sequences import Batch
 
 
@@ -99,6 +100,9 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
             directory=directory,
             normalize_reward=self.settings.normalize_reward,
         )
+        followers = [*self.target.parameters()]
+        if followers and can_join([*self.module.parameters()]):  # as the optimisers join the others
+            join(followers)
         self.move_target = TargetUpdate(self.target, self.followed(dict(self.module.items())))
         """Moves the target networks by a share of the way."""
 
