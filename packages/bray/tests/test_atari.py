@@ -28,6 +28,7 @@ from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.run import Run
 from bray.sources import atari
+from bray.sources.cpu_precision import quickest_precision
 from bray.sources.environment_runners import EnvironmentRunners
 from bray.sources.environments import read_spaces
 from bray.templates.loading import load
@@ -253,7 +254,7 @@ def test_defaults_for_atari_fit_this_machine() -> None:
     has_gpu = torch.cuda.is_available()
     settings = atari.settings()
     assert settings["actor.num_workers"] == max(1, machine.num_cores() // 2)
-    assert settings["trainer.precision"] == ("bf16" if machine.has_bf16() or has_gpu else "fp32")
+    assert settings["trainer.precision"] == ("bf16" if has_gpu else quickest_precision())
     assert settings["trainer.device"] == ("cuda" if has_gpu else "cpu")
 
 

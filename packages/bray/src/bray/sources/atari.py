@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from bray_core.process.machine import has_bf16, memory_bytes, num_cores
+from bray.sources.cpu_precision import quickest_precision
+from bray_core.process.machine import memory_bytes, num_cores
 
 NUM_ENVS = 64
 """Games of a worker: half of them are a batch that a core infers nearly as fast as larger ones."""
@@ -26,7 +27,7 @@ def settings() -> dict[str, Any]:
         "model.hidden": (512,),
         "source.num_envs": NUM_ENVS,
         "actor.num_workers": _num_workers(),
-        "trainer.precision": "bf16" if on_gpu or has_bf16() else "fp32",
+        "trainer.precision": "bf16" if on_gpu else quickest_precision(),
         "trainer.device": "cuda" if on_gpu else "cpu",
     }
 
