@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from bray_core.codec import decode, encode
 from bray_core.errors import ServiceError
 from bray_model import Model, ModelConfig
 from bray_model.export.quantize import quantize
+from bray_model.export_files.agent_file import pack_agent
 from bray_model.export_files.manifest import Manifest
 from bray_model.serving import serving_processes
 from bray_model.serving.infer_request import MAX_REPLY_BYTES
@@ -594,3 +596,26 @@ def test_a_worker_that_dies_again_and_again_is_started_later_each_time(monkeypat
     watch._replace(0, ended, now + 1_000)
     watch._replace(0, ended, now + 1_001)
     assert watch._due[0] == now + 1_002, "deaths of long ago are forgotten"
+
+
+@pytest.mark.parametrize("workers", [(), ("--workers", "2")])
+def test_serve_takes_a_packed_agent_and_leaves_nothing(
+    exported, observations, row, tmp_path, workers
+):
+    agent = tmp_path / "agent.bray"
+    pack_agent(agent, {"policy": exported[0]}, {})
+    body = encode(list(row(observations(1), 0)))
+    with tempfile.TemporaryDirectory() as temporary:  # short: sockets lie there
+        with serving(agent, *workers, TMPDIR=temporary) as (process, text):
+            with Client(address(text, "tcp")) as client:
+                assert decode(client.call(body))["version"] == 0
+            assert list(Path(temporary).glob("bray-agent-*"))
+            process.send_signal(signal.SIGTERM)
+            assert process.communicate(timeout=20)[1] == ""
+        assert not list(Path(temporary).glob("bray-*"))
+
+
+def test_serve_refuses_a_file_that_is_no_agent(tmp_path, capsys):
+    (tmp_path / "agent.bray").write_bytes(b"nothing of the kind, whatever it is called")
+    assert main(["serve", str(tmp_path / "agent.bray")]) == 2
+    assert "expected an agent file that `bray pack` wrote" in capsys.readouterr().err

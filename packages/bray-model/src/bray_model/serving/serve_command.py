@@ -28,14 +28,17 @@ _MAX_WEIGHTS_BYTES = 4 * 1024**3
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from bray_model.export_files.agent_file import unpacked
+
     serve_options.fill_limits(options)
     serve_options.check_options(options)
     if options.path.suffix in (".yaml", ".yml"):
         options.path = trial_of(options.path)
-    if options.workers > 1:
-        _serve_by_workers(options)
-    else:
-        _serve_here(options)
+    with unpacked(options.path) as options.path:
+        if options.workers > 1:
+            _serve_by_workers(options)
+        else:
+            _serve_here(options)
     return 0
 
 

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         type=Path,
         help="an export, a trial (its newest export), the YAML file that `bray train` made a trial "
-        "of, or a folder of exports",
+        "of, a folder of exports, or a file that `bray pack` wrote",
     )
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--tcp-port", type=int, default=TCP_PORT, help="0 takes any free port")

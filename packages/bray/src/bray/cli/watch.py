@@ -10,7 +10,7 @@ from bray_core.command import Command
 
 
 def _add_watch(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("trial", type=Path, help="folder of a trial or an export")
+    parser.add_argument("trial", type=Path, help="folder of a trial or an export, or agent.bray")
     parser.add_argument(
         "--save",
         type=Path,

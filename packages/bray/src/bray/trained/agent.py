@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +22,7 @@ from bray_core.process.event_loop import EventLoopThread
 from bray_core.spaces import Spaces
 from bray_model import Model
 from bray_model.export.export_folder import copy_export, find_exports
+from bray_model.export_files.agent_file import read_index, unpacked
 from bray_model.export_files.manifest import Manifest
 
 
@@ -52,7 +55,7 @@ class TrainedAgent:
     plays here as it plays in production. Thread-safe for one caller at a time.
 
     Args:
-        path: folder of a trial, or of an export.
+        path: folder of a trial, or of an export, or a file that `bray pack` wrote.
         policy: name of the policy's model, where a trial has several.
         deterministic: whether it takes the most likely actions; None: as the export says, which is
             that it does.
@@ -68,16 +71,19 @@ class TrainedAgent:
         self, path: str | Path, *, policy: str | None = None, deterministic: bool | None = None
     ) -> None:
         self.path = Path(path)
-        """Folder that it was loaded from."""
-        self._export = _export_of(self.path, policy)
-        config = _actor_config(self._export)
-        if deterministic is not None:
-            config = replace(config, deterministic=deterministic)
-        self._config = replace(config, phase="played")
-        spaces = config.spaces
-        self.spaces = None if spaces is None else Spaces.parse(str(self._export), spaces)
-        """What it sees and may do; None where the export does not say it."""
-        self._model = Model(self._export, name="agent")
+        """Folder or file that it was loaded from."""
+        with contextlib.ExitStack() as opened:
+            self._folder = opened.enter_context(unpacked(self.path))
+            self._export = export_of(self._folder, policy)
+            config = _actor_config(self._export)
+            if deterministic is not None:
+                config = replace(config, deterministic=deterministic)
+            self._config = replace(config, phase="played")
+            spaces = config.spaces
+            self.spaces = None if spaces is None else Spaces.parse(str(self._export), spaces)
+            """What it sees and may do; None where the export does not say it."""
+            self._model = Model(self._export, name="agent")
+            self._close_files = opened.pop_all().close
         self._loop = EventLoopThread("agent")
         self._actor: PolicyActor | None = None
         self._episode = 0
@@ -112,9 +118,12 @@ class TrainedAgent:
         """How the environment is made that it was trained in.
 
         Raises:
-            ConfigError: it was trained by a simulator or in a match, or this is a bare export.
+            ConfigError: it was trained by a simulator or in a match, this is a bare export, or a
+                packed agent names code, which is not run unasked.
         """
-        return _environment_of(self.path)
+        if self.path.is_file():
+            return packed_environment(self.path)
+        return trained_environment(self.path)
 
     def evaluate(
         self,
@@ -157,7 +166,7 @@ class TrainedAgent:
         Args:
             episodes: number of episodes.
             save: file of the video: `.gif`, `.webp`, or `.mp4` where ffmpeg is installed. None: a
-                window; where there is no screen, `watch.gif` in the trial.
+                window; where there is no screen, `watch.gif` in the trial, or beside the file.
             environment: what is played; None: what it was trained in.
             seed: seed of the environment.
 
@@ -165,9 +174,8 @@ class TrainedAgent:
             ConfigError: there is no environment, it draws nothing, or the file's kind is unknown.
         """
         played = self.environment if environment is None else EnvironmentSpec.of(environment)
-        returns = watch_episodes(
-            self, played, episodes, seed=seed, save=save, default=self.path / "watch.gif"
-        )
+        default = (self.path.parent if self.path.is_file() else self.path) / "watch.gif"
+        returns = watch_episodes(self, played, episodes, seed=seed, save=save, default=default)
         return PlayedEpisodes(tuple(returns))
 
     def export(self, folder: str | Path) -> Path:
@@ -183,6 +191,7 @@ class TrainedAgent:
         """Free what it holds."""
         self._loop.stop()
         self._model.close()
+        self._close_files()
 
     def __enter__(self) -> Self:
         return self
@@ -194,11 +203,17 @@ class TrainedAgent:
         return f"TrainedAgent({str(self.path)!r})"
 
 
-def _export_of(path: Path, policy: str | None) -> Path:
+def export_of(path: Path, policy: str | None) -> Path:
+    """Return the export of a policy in a folder; without a name that of the only one.
+
+    Raises:
+        NotFoundError: there is none, or none of that name.
+        ConfigError: there are several, and none was named.
+    """
     exports = find_exports(path)
     if policy is None and len(exports) == 1:
         return exports[0]
-    named = {_model_of(path, export): export for export in exports}
+    named = {model_of(path, export): export for export in exports}
     if policy is None:
         raise ConfigError(f"policy: {path} has several, name one: {', '.join(sorted(named))}")
     if policy not in named:
@@ -208,7 +223,7 @@ def _export_of(path: Path, policy: str | None) -> Path:
     return named[policy]
 
 
-def _model_of(path: Path, export: Path) -> str:
+def model_of(path: Path, export: Path) -> str:
     """Return the name of an export's model: its folder in a trial, else what it says itself."""
     inside = export.relative_to(path).parts if export.is_relative_to(path) else ()
     return inside[1] if inside[:1] == ("models",) else Manifest.read(export).name
@@ -224,7 +239,31 @@ def _actor_config(export: Path) -> PolicyConfig:
     return from_mapping(actor["config"], PolicyConfig, "manifest: actor.config")
 
 
-def _environment_of(path: Path) -> EnvironmentSpec:
+def packed_environment(path: Path) -> EnvironmentSpec:
+    """Return how the environment of a packed agent is made.
+
+    Raises:
+        ConfigError: the file says none, or names code: whoever packed it would have it run here.
+    """
+    described = read_index(path).environment
+    if described is None:
+        raise ConfigError(f"environment: {path} says none: name one")
+    spec = EnvironmentSpec.from_json(json.dumps(described))
+    if ":" in spec.environment or spec.wrappers:
+        code = ", ".join([spec.environment, *spec.wrappers])
+        raise ConfigError(
+            f"environment: {path} names code ({code}), which a packed agent does not run: name the "
+            "environment yourself if you trust that code"
+        )
+    return spec
+
+
+def trained_environment(path: Path) -> EnvironmentSpec:
+    """Return how the environment of a trial is made.
+
+    Raises:
+        ConfigError: there is no trial, or it was trained in something else.
+    """
     from bray.templates.loading import load
 
     if not (path / CONFIG).is_file():

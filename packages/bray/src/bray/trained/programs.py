@@ -112,10 +112,10 @@ def _open(
 def load(
     path: str | Path, *, policy: str | None = None, deterministic: bool | None = None
 ) -> TrainedAgent:
-    """Return the trained policy of a trial or an export.
+    """Return the trained policy of a trial, an export or a packed agent.
 
     Args:
-        path: folder of a trial, or of an export.
+        path: folder of a trial, or of an export, or a file that `bray pack` wrote.
         policy: name of the policy's model, where a trial has several.
         deterministic: whether it takes the most likely actions; None: as the export says, which is
             that it does.
