@@ -16,39 +16,28 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.harness import PEERS, Report, argument, main
 
+from bray.zoo.entries import ZooEntry, find
 
-class Task(NamedTuple):
-    """What is trained, and for how long."""
-
-    name: str
-    algorithm: str
-    frames: int
-    packages: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-
-
-_ROBOTICS = ("gymnasium-robotics", "mujoco<3.6")
-"""gymnasium-robotics 1.4.2 does not make FetchReach with a MuJoCo of today."""
-_NORMALISED = ("normalize_observation=true", "normalize_reward=true")
-TASKS = [
-    Task("FrozenLake-v1", "ppo", 200_000),
-    Task("Taxi-v4", "ppo", 500_000),
-    Task("CliffWalking-v1", "dqn", 100_000),
-    Task("Blackjack-v1", "ppo", 200_000),
-    Task("MountainCar-v0", "dqn", 150_000),
-    Task("MountainCarContinuous-v0", "sac", 10_000),
-    Task("BipedalWalker-v3", "ppo", 1_000_000, ("gymnasium[box2d]",)),
-    Task("CarRacing-v3", "ppo", 200_000, ("gymnasium[box2d]",)),
-    Task("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo", 300_000, ("minigrid",), ("memory_size=64",)),
-    Task("highway_env:highway-v0", "ppo", 20_000, ("highway-env",)),
-    Task("HalfCheetah-v5", "ppo", 300_000, ("gymnasium[mujoco]",), _NORMALISED),
-    Task("Hopper-v5", "ppo", 300_000, ("gymnasium[mujoco]",), _NORMALISED),
-    Task("gymnasium_robotics:FetchReach-v4", "sac", 8_000, _ROBOTICS, ("hindsight=4",)),
-]
+NAMES = (
+    "FrozenLake-v1",
+    "Taxi-v4",
+    "CliffWalking-v1",
+    "Blackjack-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "BipedalWalker-v3",
+    "CarRacing-v3",
+    "minigrid:MiniGrid-DoorKey-5x5-v0",
+    "highway_env:highway-v0",
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "gymnasium_robotics:FetchReach-v4",  # 1.4.2 does not make FetchReach with a MuJoCo of today
+)
+"""Names of the tasks in bray's zoo, which has their algorithms, settings and frames."""
 EPISODES = 100
 _RANDOM = """
 import sys, gymnasium, importlib, numpy as np
@@ -65,16 +54,20 @@ print(np.mean(returns))
 """
 
 
-def bray(task: Task, seed: int, more: Sequence[str] = ()) -> float:
+def frames_of(task: ZooEntry) -> int:
+    """Return the budget of a task."""
+    return int(task.goal["max_frames"])
+
+
+def bray(task: ZooEntry, seed: int, more: Sequence[str] = ()) -> float:
     """Train with bray's command and return the evaluation's mean return."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["bray", "train", task.algorithm, task.name, *task.settings, *more]
-        command += ["--frames", str(task.frames), "--seed", str(seed), "--json"]
-        command += ["goal.episode_return=null", "--episodes", str(EPISODES), "--project", folder]
+        command = ["bray", "train", "--zoo", task.name, *more, "--seed", str(seed), "--json"]
+        command += ["--episodes", str(EPISODES), "--project", folder]
         return _last(_with(task.packages, command), "evaluation_return")
 
 
-def sb3(task: Task, seed: int) -> float:
+def sb3(task: ZooEntry, seed: int) -> float:
     """Train with Stable-Baselines3's defaults and return the evaluation's mean return."""
     command = [
         "python",
@@ -82,20 +75,20 @@ def sb3(task: Task, seed: int) -> float:
         task.algorithm,
         task.name,
         "--frames",
-        str(task.frames),
+        str(frames_of(task)),
     ]
     packages = ("stable-baselines3", *task.packages)
     return _last(_with(packages, [*command, "--seed", str(seed)]), "evaluation_return")
 
 
-def _told(task: Task, train: Callable[..., float], seed: int, *more: Any) -> float:
+def _told(task: ZooEntry, train: Callable[..., float], seed: int, *more: Any) -> float:
     """Train, and tell the figure at once: a table of three seeds takes its time."""
     reached = train(task, seed, *more)
     print(f"{task.name}, {train.__name__}, seed {seed}: {reached:.4g}", file=sys.stderr, flush=True)
     return reached
 
 
-def chance(task: Task) -> float:
+def chance(task: ZooEntry) -> float:
     """Return the mean return of random actions."""
     command = ["python", "-c", _RANDOM, task.name, "20"]
     return float(_output(_with(task.packages, command)).split()[-1])
@@ -122,7 +115,7 @@ def _last(command: Sequence[str], figure: str) -> float:
 def benchmark(options: Namespace, report: Report) -> None:
     """Train the tasks and print a table of each."""
     wanted = set(options.only.split(",")) - {""}
-    for task in TASKS:
+    for task in map(find, NAMES):
         if wanted and task.name not in wanted:
             continue
         seeds = range(options.first, options.first + options.seeds)
@@ -133,7 +126,7 @@ def benchmark(options: Namespace, report: Report) -> None:
             except SystemExit as refused:  # Stable-Baselines3 takes no Tuple, such as Blackjack's
                 print(refused, file=sys.stderr)
         found["random"] = [chance(task)]
-        report.table(f"{task.name} after {task.frames:,} frames", found, unit="mean return")
+        report.table(f"{task.name} after {frames_of(task):,} frames", found, unit="mean return")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ _EXAMPLES = """examples:
   bray train walker.yaml trainer.learning_rate=3e-4     a template of yours
   bray train ppo CartPole-v1 num_envs=8 --goal 475      an algorithm and a task
   bray train trials/walker                              a trial goes on
+  bray train --zoo CartPole-v1/dqn                      tuned settings, see `bray zoo list`
   bray train cartpole --seeds 5                         five trials, and one report
 """
 
@@ -34,7 +35,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "what", help="a template's name (cartpole), a YAML file, a trial, or an algorithm (ppo)"
+        "what",
+        nargs="?",
+        help="a template's name (cartpole), a YAML file, a trial, or an algorithm (ppo)",
     )
     parser.add_argument(
         "task", nargs="?", help="after an algorithm: what is played, such as a Gymnasium id"
@@ -44,6 +47,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="key=value",
         help="settings, such as learning_rate=3e-4 or trainer.learning_rate=3e-4",
+    )
+    parser.add_argument(
+        "--zoo", metavar="NAME", help="settings of a task in the zoo, such as HalfCheetah-v5"
     )
     parser.add_argument(
         "--env", help="played in place of a template's environment, such as Breakout"
@@ -85,6 +91,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.zoo is not None:
+        _take_from_zoo(options)
+    if options.what is None:
+        raise ConfigError(f"what: missing: {_EXAMPLES.splitlines()[1].strip()}")
     task, settings = options.task, options.overrides
     if task is not None and "=" in task:  # what looks like a task is a setting
         task, settings = None, [task, *settings]
@@ -113,6 +123,23 @@ def _run(options: argparse.Namespace) -> int:
             goes_on=options.go_on,
         )
     return train(template, launch, is_json=options.json, goes_on=options.go_on)
+
+
+def _take_from_zoo(options: argparse.Namespace) -> None:
+    """Set algorithm, task and settings by the zoo; what else was written goes before its settings.
+
+    Raises:
+        NotFoundError: the zoo has no such name.
+        ConfigError: a template, an algorithm or an environment was named, too.
+    """
+    from bray.zoo.entries import find
+
+    words = [word for word in (options.what, options.task) if word is not None]
+    if named := [word for word in words if "=" not in word] + [options.env] * bool(options.env):
+        raise ConfigError(f"--zoo: names algorithm and task already, got {named[0]!r}, too")
+    entry = find(options.zoo)
+    options.what, options.task = entry.algorithm, entry.task
+    options.overrides = [*entry.overrides(), *words, *options.overrides]
 
 
 def _template(options: argparse.Namespace, task: str | None, settings: list[str]) -> Template:

@@ -1,0 +1,1 @@
+"""Tuned settings by task, as data: those of every figure in `benchmarks`."""
