@@ -53,7 +53,7 @@ build:  ## eight wheels into dist/
 	uv build --all-packages --no-sources
 
 docs:  ## the site into site/, warnings are errors
-	uv run zensical build --strict --clean
+	uv run python scripts/site.py
 
 api:  ## renew tests/api, the snapshot of the public interface
 	uv run python scripts/api_snapshot.py write

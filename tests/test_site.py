@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-import shutil
+import runpy
 import subprocess
 import sys
 import zlib
@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from bray import registry
 
 pytestmark = pytest.mark.long
 
@@ -28,15 +30,8 @@ LOADED = re.compile(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; the build happens beside the checkout, not in it."""
-    folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(ROOT / "docs", folder / "docs")
-    shutil.copy(ROOT / "zensical.toml", folder)
-    (folder / "packages").symlink_to(ROOT / "packages")
-    command = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
-    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stdout + built.stderr
-    assert "No issues found" in built.stderr, built.stderr
-    return folder / "site"
+    module = runpy.run_path(str(ROOT / "scripts" / "site.py"))
+    return module["build"](tmp_path_factory.mktemp("site"))
 
 
 def test_every_page_is_built_and_reachable(site: Path) -> None:
@@ -45,6 +40,20 @@ def test_every_page_is_built_and_reachable(site: Path) -> None:
         built = page.relative_to(ROOT / "docs").with_suffix(".html")
         assert (site / built).is_file(), built
         assert f'href="./{built}"' in links, f"{built}: no link in the navigation"
+
+
+def test_every_algorithm_and_tutorial_has_a_page(site: Path) -> None:
+    links = (site / "index.html").read_text()
+    algorithms = [f"reference/algorithms/{name}.html" for name in registry.names("bray.algorithms")]
+    tutorials = [f"tutorials/{one.stem}.html" for one in (ROOT / "docs").glob("tutorials/*.ipynb")]
+    assert len(algorithms) > 15
+    assert len(tutorials) == 3
+    for page in algorithms + tutorials:
+        assert (site / page).is_file(), page
+        assert f'href="./{page}"' in links, f"{page}: no link in the navigation"
+    ppo = (site / "reference" / "algorithms" / "ppo.html").read_text()
+    assert "trainer.clip" in ppo
+    assert "Schulman" in ppo
 
 
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
@@ -92,3 +101,8 @@ def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
     command = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert built.returncode != 0
+
+
+def test_pictures_are_small() -> None:
+    for picture in [*ROOT.glob("docs/*.gif"), *ROOT.glob("docs/*.webp")]:
+        assert picture.stat().st_size < 400_000, picture
