@@ -1,6 +1,8 @@
-"""Draw the picture of the README: the loop with a trial's figures, and its policy playing.
+r"""Draw the picture of the README: the loop with a trial's figures, and its policy playing.
 
-    uv run bray train ppo LunarLander-v3 --trial lander …      # the command below the README's picture
+    OMP_NUM_THREADS=1 uv run bray train ppo LunarLander-v3 steps_per_replay=4096 \
+        segment_length=128 epochs=4 gamma=0.999 gae_lambda=0.98 entropy_coefficient=0.01 \
+        learning_rate=6e-4 --goal 200 --frames 2000000 --trial lander
     uv run python scripts/front_picture.py trials/lander docs/playing.gif
 
 Every number in the picture is read from the trial.

@@ -122,7 +122,7 @@ def build(folder: Path) -> Path:
         (docs / "reference" / "algorithms" / f"{name}.md").write_text(algorithm_page(name))
     for notebook in (docs / "tutorials").glob("*.ipynb"):
         notebook.with_suffix(".md").write_text(tutorial_page(notebook))
-    command = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
+    command = [str(Path(sys.executable).parent / "zensical"), "build", "--strict", "--clean"]
     built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if built.returncode or "No issues found" not in built.stderr:
         raise SystemExit(built.stdout + built.stderr)
