@@ -132,9 +132,7 @@ def test_what_is_drawn_keeps_pace_with_what_is_inserted():
 
     mixture = Mixture({"a": (Held(), 1.0)}, samples_per_insert=2.0)
     mixture.pop(0)  # of what was there before
-    with pytest.raises(
-        DeadlineError, match=r"mixture: no batch after 0.0 s: too little"
-    ):
+    with pytest.raises(DeadlineError, match=r"mixture: no batch after 0.0 s: too little"):
         mixture.pop(0)
     held["dropped"] = 3.0  # 6 rows are due: two batches begin before they are drawn
     assert [len(mixture.pop(0).block) for _ in range(2)] == [4, 4]

@@ -161,9 +161,7 @@ def test_agents_of_games_record_into_the_replays_of_a_mixture(tmp_path: Path) ->
     buffers = found["path"] / "buffers"
     assert {path.name for path in buffers.iterdir() if any(path.iterdir())} == {"near", "far"}
     both = MIXED_GAMES.replace('{"*": far}', "{red: far, blue: near}")
-    with pytest.raises(
-        ConfigError, match=r"agents\.near\.buffer: expected that of the other"
-    ):
+    with pytest.raises(ConfigError, match=r"agents\.near\.buffer: expected that of the other"):
         run_of(tmp_path, both, trial="both")
     with pytest.raises(ConfigError, match="PPO, which trains on each step once"):
         run_of(tmp_path, PPO_MIXED, trial="ppo")

@@ -174,7 +174,7 @@ class Mixture(IterableBuffer):
     def _inserted(self) -> float:
         """Return the steps that the replays hold, or held until newer ones came."""
         figures = [buffer.stats() for buffer in self._buffers.values()]
-        return sum(one.get("queued", 0.0) + one.get("dropped", 0.0) for one in figures)
+        return math.fsum(one.get("queued", 0.0) + one.get("dropped", 0.0) for one in figures)
 
     def _ahead(self, started: float) -> DeadlineError:
         waited_s = time.monotonic() - started

@@ -40,9 +40,9 @@ def to_weights(gradient: Tensor, x: Tensor, out: Tensor) -> None:
     """Write the gradient of a layer's weights `[O, D]`.
 
     Args:
-        gradient: that of its outputs, `[N, O]`.
-        x: its inputs, `[N, D]`.
-        out: where it is written.
+        gradient: Gradient of the layer's outputs, `[N, O]`.
+        x: Inputs of the layer, `[N, D]`.
+        out: Memory to write to.
     """
     if _is_large(gradient, x.shape[1]):
         out.copy_(_onednn(gradient.t(), x.t()))
@@ -53,7 +53,7 @@ def to_weights(gradient: Tensor, x: Tensor, out: Tensor) -> None:
 @cache
 def is_onednn_quicker() -> bool:
     """Return whether oneDNN multiplies quicker than MKL on this processor."""
-    has_it = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    has_it = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     is_wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
     return has_it and is_wide and _vendor() == "AuthenticAMD"
 
