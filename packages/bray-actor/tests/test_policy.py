@@ -260,6 +260,11 @@ def test_bad_bodies_are_answered(server: ServerThread) -> None:
         ("start", [1], "expected a dict"),
         ("tick", {"observation": np.zeros(5, np.float32), "reward": 1.0}, "observation"),
         ("tick", {"observation": ["a" * 1000, "b"], "reward": 1.0}, "observation"),
+        (
+            "tick",
+            {"observation": np.full(4, np.nan, np.float32), "reward": 1.0},
+            "observation: expected finite numbers",
+        ),
         ("tick", {f"key {n}": n for n in range(5000)}, "expected the key 'observation'"),
         ("end", {"terminated": np.zeros(2, bool)}, "terminated: expected true or false, got nda"),
         ("end", {"terminated": "yes"}, "terminated: expected true or false, got str"),

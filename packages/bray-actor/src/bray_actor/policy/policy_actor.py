@@ -232,8 +232,10 @@ class PolicyActor(Actor):
         try:
             decision = self._decide(answer.outputs)
             self._begin_step(observation, decision, answer.outputs, answer.version)
-        except BaseException:
+        except BaseException as error:
             self._refund_step()
+            if isinstance(error, SpecError):  # of numbers that are none come outputs that are none
+                _check_finite(observation)
             raise
         action = decision.action
         return codec.encode(
@@ -478,7 +480,7 @@ def _required(message: dict[str, Any], name: str) -> Nested:
 
 
 def _check_finite(observation: Nested) -> None:
-    """Refuse an observation that no policy sees before it is recorded, if it is not finite.
+    """Refuse an observation that is not finite: that no policy sees, or that none could answer.
 
     Raises:
         ServiceError: `bad_request`: a number of it is NaN or infinite as a float32.
