@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -111,3 +113,26 @@ def test_nobody_waits_for_a_lame_duck_at_a_terminal(launch: Launch) -> None:
     process, _ = launch("Echo", lame_duck_s=60.0, drain_s=60.0)
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
+
+
+def test_a_signal_that_did_not_wake_the_main_thread_drains_all_the_same() -> None:
+    """The kernel may give it to another thread, or to this one a moment before it sleeps."""
+    program = """
+import signal, threading
+from bray_server.hosting.server_thread import until_signal
+def start():
+    def send():
+        main = threading.main_thread().ident
+        while "wait" not in sys._current_frames()[main].f_code.co_name:  # within Event.wait
+            time.sleep(0.01)
+        time.sleep(0.2)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    import sys, time
+    threading.Thread(target=send).start()
+    return lambda: print("stopped", flush=True)
+until_signal(start)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "stopped\n"

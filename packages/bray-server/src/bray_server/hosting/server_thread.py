@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LAME_DUCK_S = 2.0
 _STOP_S = 10.0
 """Time that stopping may take beyond the drain."""
+_LOOK_S = 0.5
+"""Time between two looks whether a signal has come."""
 
 
 class ServerThread:
@@ -150,7 +152,9 @@ def until_signal(
     before = {number: signal.signal(number, note) for number in numbers}
     try:
         stop = start()
-        first.wait()
+        # Not for ever: a signal between Python's last look and its sleep would not wake it.
+        while not first.wait(_LOOK_S):
+            pass
         closing = threading.Thread(target=close, daemon=True)
         closing.start()
         while closing.is_alive() and not second.is_set():
