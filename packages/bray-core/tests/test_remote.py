@@ -617,3 +617,8 @@ except errors.BrayError as error:
 """
     printed = run(script, address)
     assert printed.startswith(f"{error} address: {message}")
+
+
+def test_a_cluster_started_here_reports_nothing_to_rays_makers() -> None:
+    usage = pytest.importorskip("ray._common.usage.usage_lib")
+    assert not usage.usage_stats_enabled()

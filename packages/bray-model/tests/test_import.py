@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -35,3 +36,23 @@ def test_public_names_are_all_there():
         assert getattr(bray_model, name).__name__ == name
     with pytest.raises(AttributeError, match=r"'bray_model' has no attribute 'Modle'"):
         _ = bray_model.Modle
+
+
+def test_onnxruntime_keeps_no_journal_of_its_user(tmp_path):
+    """It would also send it, by a thread of its own."""
+    program = """
+import os, bray_model, onnxruntime
+from onnx import TensorProto, helper
+one = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])
+node = helper.make_node("Identity", ["x"], ["y"])
+graph = helper.make_graph([node], "g", [one("x")], [one("y")])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+onnxruntime.InferenceSession(model.SerializeToString())
+print([path for path in os.walk(os.environ["HOME"]) if path[2]])
+"""
+    home = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    home |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=home, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

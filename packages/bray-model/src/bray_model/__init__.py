@@ -3,6 +3,7 @@
 Names are loaded when they are first used, so that `bray --help` need not load numpy.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from bray_core import lazy
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from bray_model.model_pool import ModelPool
     from bray_model.signature import Signature
     from bray_model.versions.retention import Retention
+
+# Else onnxruntime keeps a journal in the user's home, and a thread that sends it to its maker.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [
     "Engine",

@@ -143,6 +143,7 @@ def _check_version(version: str) -> None:
 def _start(options: dict[str, Any]) -> None:
     ray_secrets.secure_token(create=True)
     _stay_on_loopback()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it tells its makers of the cluster
     folder = ray_secrets.session_folder()
     try:
         ray.init(address="local", **options, **({"_temp_dir": folder} if folder else {}))
