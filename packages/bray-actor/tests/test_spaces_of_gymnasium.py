@@ -168,13 +168,14 @@ def test_spaces_without_arrays_are_refused_with_a_remedy(space: Any, remedy: str
     [
         (spaces.Dict({}), "expected one number or more, got Dict.*, such as Discrete"),
         (spaces.Tuple(()), "expected one number or more, got Tuple"),
+        (spaces.Dict({0: spaces.Discrete(2)}), r"expected a Dict whose names are words, got \[0\]"),
         (
             spaces.Box(-1, 1, (2, 0)),
             r"expected a shape of numbers of 1 or more, got \(2, 0\)",
         ),
     ],
 )
-def test_spaces_that_hold_nothing_are_refused(space: Any, words: str) -> None:
+def test_spaces_that_hold_nothing_or_have_no_names_are_refused(space: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=f"environment: Void: observation: {words}"):
         of_gymnasium("Void", space, NOTHING)
     with pytest.raises(ConfigError, match=f"environment: Void: action: {words}"):

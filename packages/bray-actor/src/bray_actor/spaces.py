@@ -165,6 +165,11 @@ def _some_leaves(space: Any, path: str) -> Nested:
 def _leaves(space: Any, path: str) -> Nested:
     spaces = import_gymnasium().spaces
     if isinstance(space, spaces.Dict):
+        if any(not isinstance(name, str) for name in space):
+            raise ConfigError(
+                f"{path}: expected a Dict whose names are words, got {list(space)}: rename "
+                "its parts in a wrapper, or make it a Tuple"
+            )
         return {name: _leaves(child, f"{path}/{name}") for name, child in space.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(_leaves(child, f"{path}[{i}]") for i, child in enumerate(space))
