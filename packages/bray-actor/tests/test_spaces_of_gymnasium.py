@@ -146,11 +146,16 @@ def test_an_action_of_the_space_is_taken_apart_and_put_together(space: Any, seed
         np.testing.assert_allclose(again[path], value, rtol=1e-6)
 
 
+class MissionSpace(spaces.Space[str]):
+    """Named as MiniGrid's space of words is."""
+
+
 @pytest.mark.parametrize(
     ("space", "remedy"),
     [
         (spaces.Text(3), "got Text: turn the text into numbers"),
         (spaces.Graph(spaces.Discrete(2), None), "got Graph: turn it in a wrapper"),
+        (MissionSpace(dtype=str), "got MissionSpace: leave MiniGrid's words out by wrappers="),
         (spaces.Sequence(spaces.Discrete(2)), "got Sequence: describe its values by one of these"),
         (spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]), "got OneOf: turn it in a wrapper"),
     ],

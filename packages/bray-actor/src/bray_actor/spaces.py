@@ -26,6 +26,8 @@ _REMEDIES = {
     "indices of its words (MultiDiscrete)",
     "Graph": "turn it in a wrapper (gymnasium.ObservationWrapper) into arrays of a fixed size: the "
     "nodes' features and an adjacency matrix",
+    "MissionSpace": "leave MiniGrid's words out by wrappers=[minigrid.wrappers:ImgObsWrapper], or "
+    "turn them into numbers in a wrapper of yours",
     "OneOf": "turn it in a wrapper into a Dict of a Discrete, which says which, and of all parts",
 }
 """Spaces without arrays of a fixed size → what to do instead."""
