@@ -146,9 +146,14 @@ MISFITS: list[tuple[Any, Any, str]] = [
     (
         {"action_mask": FLAGS, "observation": SEEN},
         {"discrete": 2},
-        r"Odd: expected action_mask with .*, 2 in all, got 3",
+        r"Odd: expected action_mask with .*, 2 in all, got 3: mend the mask",
     ),
-    ({"action_mask": FLAGS}, {"discrete": 3}, r"Odd: an observation of action_mask alone"),
+    ({"action_mask": FLAGS}, {"discrete": 3}, r"Odd: an observation of action_mask alone: let a"),
+    (
+        {"action_mask": FLAGS, "observation": SEEN},
+        {"shape": [1], "low": -1, "high": 1},
+        r"Odd: expected no action_mask with actions of reals alone.*: leave it out",
+    ),
     (SEEN, {"units": {"most": 3, "features": 2}}, r"Odd: action units: a set of .* cannot be cho"),
 ]
 

@@ -29,14 +29,23 @@ def seen_space(spaces: Spaces) -> Nested:
         return space
     sizes = ActionVector(spaces.action, spaces.origin).sizes
     has = sum(leaf.num_numbers for _, leaf in nested.items(space[MASK]))
+    if not sizes:
+        raise ConfigError(
+            f"environment: {spaces.origin}: expected no {MASK} with actions of reals alone, which "
+            "have no choice to forbid: leave it out of the observation, or rename it"
+        )
     if has != sum(sizes):
         raise ConfigError(
             f"environment: {spaces.origin}: expected {MASK} with a flag for each value of each "
-            f"choice of an action, {sum(sizes)} in all, got {has}"
+            f"choice of an action, {sum(sizes)} in all, got {has}: mend the mask, or rename it "
+            "where it is something else"
         )
     rest = {name: child for name, child in space.items() if name != MASK}
     if not rest:
-        raise ConfigError(f"environment: {spaces.origin}: an observation of {MASK} alone")
+        raise ConfigError(
+            f"environment: {spaces.origin}: an observation of {MASK} alone: let a wrapper show "
+            "something beside it, a constant such as Discrete(1) if there is nothing"
+        )
     return rest[_SEEN] if set(rest) == {_SEEN} else rest
 
 
