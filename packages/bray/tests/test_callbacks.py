@@ -12,8 +12,11 @@ import yaml
 from hooked_game import Broken, Configured, HookedGame, Notes
 
 import bray
+from bray.algorithms import es
 from bray.algorithms.dqn import DQN
+from bray.algorithms.es import ES
 from bray.algorithms.ppo import PPO
+from bray.algorithms.pqn import PQN
 from bray.callbacks import Callbacks, EvaluationResult, Progress, SavedCheckpoint
 from bray.goal import Goal, Outcome
 from bray.sources.curriculum import Curriculum
@@ -21,8 +24,10 @@ from bray.templates.callbacks import make_callbacks
 from bray.templates.loading import load, parse
 from bray.training import sampled_policy
 from bray_actor.episodes import PlayedEpisode
+from bray_algo.evolution import EvolutionStrategy
 from bray_core.cli import main
 from bray_core.errors import BrayError, ConfigError, SettingsError
+from bray_core.settings.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("evaluated_here")
 
@@ -326,6 +331,39 @@ class TestSchedules:
         loaded = load(str(template(tmp_path, trainer={"clip": half, "entropy_coefficient": half})))
         assert loaded.parts.trainer.clip.at(256) == pytest.approx(0.15)
         assert run_ppo(tmp_path, 512, clip=loaded.parts.trainer.clip).frames == 512
+
+    def test_a_population_follows_one_through_a_resumed_trial(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rates: list[float] = []
+        tell = EvolutionStrategy.tell
+
+        def noted(strategy: EvolutionStrategy, fitness: Any) -> dict[str, float]:
+            found = tell(strategy, fitness)
+            rates.append(round(strategy._adam.param_groups[0]["lr"], 9))
+            return found
+
+        monkeypatch.setattr(EvolutionStrategy, "tell", noted)
+        monkeypatch.setattr(es, "evaluate_latest", lambda *_, **__: [8.0] * 2)
+        fall = Schedule(start=0.08, end=0.02, frames=96)  # episodes of 8 steps: 32 a generation
+        for frames in (64, 160):
+            with bray.init(tmp_path, "trial") as run:
+                made = ES.of(GAME, population=4, learning_rate=fall)
+                made.train(run, goal=Goal(max_frames=frames, evaluation_episodes=2))
+        assert rates == [0.08, 0.06, 0.04, 0.02, 0.02]
+
+    @pytest.mark.parametrize("algorithm", [DQN, PQN])
+    def test_exploration_follows_one(self, algorithm: Any, tmp_path: Path) -> None:
+        fall = Schedule(start=0.8, end=0.1, frames=512, shape="constant")
+        few = {"steps_per_replay": 256, "minibatch_size": 256} if algorithm is PQN else {}
+        for number, (epsilon, last) in enumerate([(fall, 0.1), (0.3, 0.3)]):
+            with bray.init(tmp_path, f"trial-{number}") as run:
+                made = algorithm.of(GAME, num_envs=4, epsilon=epsilon, **few)
+                made.train(run, goal=Goal(max_frames=1280, evaluation_episodes=2))
+                weights = run.models["policy"].weights()[1]
+            assert float(weights["epsilon"]) == pytest.approx(last)
+        with pytest.raises(ConfigError, match=r"epsilon: expected 0 to 1, got 1.5"):
+            algorithm.of(GAME, epsilon=1.5)
 
     def test_it_is_not_annealed_besides(self, tmp_path: Path) -> None:
         wrong = {"learning_rate": RATE, "anneal_frames": 100}

@@ -155,7 +155,7 @@ class EvolutionStrategy:
     the fitness; too large, and no candidate behaves like θ."""
     learning_rate: float = 0.05
     """Learning rate of Adam, usually 0.01 to 0.1: too large overshoots, too small takes
-    generations."""
+    generations. It may be changed between two of them."""
     weight_decay: float = 0.0
     """Pull of θ towards 0, added to the gradient; 0.005 in the paper's code. Without it weights may
     grow until σ changes nothing any more; too large, and nothing is learned."""
@@ -205,6 +205,7 @@ class EvolutionStrategy:
         climb = gradient(self.key, weight, size=len(self.parameters), sigma=self.sigma)
         climb = climb.to(self.parameters) - self.weight_decay * self.parameters
         self.parameters.grad = climb
+        self._adam.param_groups[0]["lr"] = self.learning_rate
         self._adam.step()
         self.generation += 1
         return {"gradient_norm": float(climb.norm())}

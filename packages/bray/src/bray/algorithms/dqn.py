@@ -53,7 +53,7 @@ from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.settings.ranges import Fraction, NonNegativeInt, PositiveInt
-from bray_core.settings.schedule import ScheduledPositiveFloat
+from bray_core.settings.schedule import ScheduledFraction, ScheduledPositiveFloat
 from bray_core.spaces import Spaces
 from bray_trainer import to_torch
 from bray_trainer.sequences import valid_steps
@@ -66,6 +66,9 @@ class EpsilonGreedyConfig(NStepConfig):
     n_step: PositiveInt = 3
     """Rewards summed before the bootstrap. More of them carry a reward back faster, and judge old
     actions by what an older policy did after them. 1 to 5."""
+    epsilon: ScheduledFraction | None = None
+    """ε itself, in place of its fall in a line: a number, or `{start, end, frames, shape}` by the
+    frames of the trial. None: as the next two say."""
     epsilon_end: Fraction = 0.05
     """Share ε of random actions after `epsilon_steps`; before, it falls from 1 in a line. Too small
     and nothing new is tried; too large and long tasks always fail somewhere. 0.01 to 0.1. With
@@ -211,19 +214,20 @@ class DQNTrainer(ValueTrainer):
             if (self.replays + 1) % self.settings.replays_per_collect == 0:  # then it is published
                 self.module.redraw_noise()
         else:
-            self.module.epsilon.fill_(
-                schedules.linear(
-                    self.steps,
-                    start=1.0,
-                    end=self.parts.agent.epsilon_end,
-                    num_steps=self.parts.agent.epsilon_steps,
-                )
-            )
+            self.module.epsilon.fill_(self._epsilon())
         has_memory = bool(self.parts.model.memory_size)
         batch = as_segments(replay, self.device) if has_memory else to_torch(replay, self.device)
         self.see(batch, valid_steps(batch) if has_memory else None)
         self.scale_reward(batch)
         yield batch
+
+    def _epsilon(self) -> float:
+        """Return the share of random actions at this point of the trial."""
+        agent = self.parts.agent
+        if agent.epsilon is not None:
+            return self.now(agent.epsilon)
+        end, num_steps = agent.epsilon_end, agent.epsilon_steps
+        return schedules.linear(self.steps, start=1.0, end=end, num_steps=num_steps)
 
     def loss(self, batch: dict[str, Tensor], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss towards the target of Q-learning, of means or distributions."""

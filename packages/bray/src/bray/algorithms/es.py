@@ -45,6 +45,7 @@ from bray_core.errors import ConfigError
 from bray_core.files.saved_file import check_format, write_atomic
 from bray_core.nested import Nested
 from bray_core.settings.ranges import NonNegativeFloat, PositiveFloat, Range, check_fields
+from bray_core.settings.schedule import ScheduledPositiveFloat, value_at
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
 
@@ -66,7 +67,7 @@ class ESConfig:
     sigma: PositiveFloat = 0.1
     """Standard deviation of the noise on the parameters. Too small and all candidates do the same;
     too large and none does anything sensible. 0.02 to 0.2."""
-    learning_rate: PositiveFloat = 0.05
+    learning_rate: ScheduledPositiveFloat = 0.05
     """Adam's step size. 0.01 to 0.1."""
     weight_decay: NonNegativeFloat = 0.005
     """Pull of the parameters to 0, without which they grow until the noise says nothing."""
@@ -203,12 +204,15 @@ class Evolution:
         self._module = module
         self._model = model
         self._workers = workers
+        self._learning_rate = config.learning_rate
+        self._frames = 0
+        """Environment steps of the trial's generations, earlier launches included."""
         self._file = run.experiment.checkpoints / "evolution.pt"
         self._strategy = EvolutionStrategy(
             parameters=nn.utils.parameters_to_vector(module.parameters()),
             population=config.population,
             sigma=config.sigma,
-            learning_rate=config.learning_rate,
+            learning_rate=value_at(config.learning_rate, 0),
             weight_decay=config.weight_decay,
             seed=seed,
         )
@@ -216,9 +220,11 @@ class Evolution:
             state = torch.load(self._file, weights_only=True)
             check_format(self._file, state, _FORMAT)
             self._module.normalize.load_state_dict(state.pop("normalize", {}))
+            self._frames = state.pop("frames", 0)
             self._strategy.load_state_dict(state)
             self._publish()
         self._fitness: list[float] = []
+        self._generation_frames = 0
         self._seen: list[list[Moments]] = []
         self._played = Played(0, [])
         self._figures: dict[str, float] = {}
@@ -232,18 +238,20 @@ class Evolution:
         parts = self._workers.map("play", [(parameters, key, first, norm) for first in firsts])
         self._fitness = [value for returns, _, _ in parts for value in returns]
         self._seen = [seen for _, _, seen in parts]
-        frames = sum(frames for _, frames, _ in parts)
+        frames = self._generation_frames = sum(frames for _, frames, _ in parts)
         self._played = Played(self._played.frames + frames, self._played.returns + self._fitness)
 
     def run(self, replays: int, checkpoint: bool = True) -> None:
         """Take the step that its returns call for, publish, and write a checkpoint: it is small."""
         if replays:
+            self._strategy.learning_rate = value_at(self._learning_rate, self._frames)
+            self._frames += self._generation_frames
             self._figures = self._strategy.tell(torch.tensor(self._fitness))
             for seen in self._seen:  # in the order of the candidates, not of the workers' answers
                 self._module.normalize.train().update_with(seen)
             self._publish()
         content = io.BytesIO()
-        state = {"format": _FORMAT, **self._strategy.state_dict()}
+        state = {"format": _FORMAT, "frames": self._frames, **self._strategy.state_dict()}
         if find_norm(self._module) is not None:
             state["normalize"] = self._module.normalize.state_dict()
         torch.save(state, content)

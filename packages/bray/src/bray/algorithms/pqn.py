@@ -45,7 +45,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
-from bray_core.settings.schedule import ScheduledPositiveFloat
+from bray_core.settings.schedule import ScheduledFraction, ScheduledPositiveFloat, value_at
 from bray_core.spaces import Spaces
 from bray_trainer import Trainer
 from bray_trainer.frame_stacks import as_tensors
@@ -63,6 +63,9 @@ from bray_trainer.sequences import (
 class EpsilonFramesConfig(SegmentConfig):
     """How an agent explores by random actions, and how it records its experience."""
 
+    epsilon: ScheduledFraction | None = None
+    """ε itself, in place of its fall in a line: a number, or `{start, end, frames, shape}` by the
+    frames of the trial. None: as the next two say."""
     epsilon_end: Fraction = 0.05
     """Share ε of random actions after `epsilon_frames`; before, it falls from 1 in a line. Too
     small and nothing new is tried; too large and long tasks always fail somewhere. 0.01 to 0.1."""
@@ -170,13 +173,18 @@ class PQNTrainer(KeepsGenerator, AnnealsLearningRate, OnPolicyTrainer):
             order = torch.randperm(len(steps["return"]), generator=self.generator)
             for index in minibatches(order, [1] * len(order), self.part.minibatch_size):
                 yield select_steps(steps, index)
-        self.module.epsilon.fill_(  # of the version that is published after this replay
-            schedules.linear(
-                (self.replays + 1) * self.part.steps_per_replay,
-                start=1.0,
-                end=self.agent.epsilon_end,
-                num_steps=self.agent.epsilon_frames,
-            )
+        self.module.epsilon.fill_(self._next_epsilon())
+
+    def _next_epsilon(self) -> float:
+        """Return the share of random actions of the version that follows this replay."""
+        replays = self.replays + 1
+        if self.agent.epsilon is not None:
+            return value_at(self.agent.epsilon, self.clock.frames(replays))
+        return schedules.linear(
+            replays * self.part.steps_per_replay,
+            start=1.0,
+            end=self.agent.epsilon_end,
+            num_steps=self.agent.epsilon_frames,
         )
 
     def _with_returns(self, segments: Batch) -> Batch:

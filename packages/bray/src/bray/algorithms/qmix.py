@@ -44,7 +44,7 @@ from bray_core.settings.ranges import (
     PositiveInt,
     check_fields,
 )
-from bray_core.settings.schedule import ScheduledPositiveFloat
+from bray_core.settings.schedule import ScheduledFraction, ScheduledPositiveFloat
 from bray_trainer import Trainer, to_torch
 
 
@@ -61,6 +61,9 @@ class MixingConfig(LayersConfig):
 class ExplorationConfig:
     """How the agents explore by random actions."""
 
+    epsilon: ScheduledFraction | None = None
+    """ε itself, in place of its fall in a line: a number, or `{start, end, frames, shape}` by the
+    frames of the trial. None: as the next two say."""
     epsilon_end: Fraction = 0.05
     """Share ε of random actions after `epsilon_steps`; before, it falls from 1 in a line. 0.01 to
     0.1."""
@@ -175,10 +178,16 @@ class QMixTrainer(KeepsTarget, FollowsSchedules, Trainer):
         """Yield the batch; before it, what depends on the number of steps."""
         if self.steps % self.settings.target_every == 0:
             polyak_(self.target, self.module, tau=1.0)
-        end, num_steps = self.exploration.epsilon_end, self.exploration.epsilon_steps
-        epsilon = schedules.linear(self.steps, start=1.0, end=end, num_steps=num_steps)
-        self.module["policy"].epsilon.fill_(epsilon)
+        self.module["policy"].epsilon.fill_(self._epsilon())
         yield to_torch(replay, self.device)
+
+    def _epsilon(self) -> float:
+        """Return the share of random actions at this point of the trial."""
+        explores = self.exploration
+        if explores.epsilon is not None:
+            return self.now(explores.epsilon)
+        end, num_steps = explores.epsilon_end, explores.epsilon_steps
+        return schedules.linear(self.steps, start=1.0, end=end, num_steps=num_steps)
 
     def loss(self, batch: dict[str, Any], step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the squared error of the mixed value towards double Q-learning's target."""
