@@ -130,6 +130,19 @@ CASES = {
         PPO + GYM + "agents: {a: {spaces: {}}}",
         "3: agents.a.spaces: expected with `play` alone: write it as models.a.spaces",
     ),
+    "a role of nobody": (
+        "trainers: {a: {algorithm: ppo}, b: {algorithm: ppo}}\ngoal: {agent: a}\nsources:\n"
+        "  m: {kind: matches, environment: x, opponents: {rule: league,\n"
+        "    roles: {aa: main, b: main_exploiter}}}",
+        "5: sources.m.opponents.roles.aa: expected the name of an agent that learns, one of a, b, "
+        "got 'aa', did you mean 'a'?",
+    ),
+    "who plays by itself": (
+        "trainers: {a: {algorithm: ppo},\n  b: {algorithm: es}}\ngoal: {agent: a}\n"
+        "sources: {m: {kind: agents, environment: x, agents: {x: a, y: b}}}",
+        "2: trainers.b.algorithm: 'es' does not learn side by side with others: it plays by "
+        "itself; train it alone, or choose",
+    ),
     "an agent of two players": (
         PPO + GYM + "agents: {a: {}, x: {play: random, model: a}}",
         "3: agents.x.play: expected either `play` or `model`, got both: 'random' and 'a'",
@@ -297,6 +310,11 @@ def test_what_is_wrong_is_said_with_its_line(name: str) -> None:
     text, words = CASES[name]
     found = problems(text)
     assert [one for one in found if one.startswith(words)], found
+
+
+def test_what_is_no_mapping_is_told_once() -> None:
+    found = problems("trainers: [{algorithm: ppo}]\nsources: CartPole-v1\n")
+    assert len(found) == 2, found
 
 
 def test_all_problems_are_told_at_once_by_line() -> None:

@@ -190,6 +190,23 @@ def test_what_plays_by_itself_does_not_learn_beside_others(tmp_path: Path) -> No
         run_of(tmp_path, text.replace("buffers: {blue: {warmup_frames: 40}}", ""))
 
 
+def test_what_a_run_refuses_has_its_line(tmp_path: Path) -> None:
+    text = """
+trainers:
+  a: {algorithm: ppo}
+sources:
+  pole: {environment: CartPole-v1}
+  car: {environment: MountainCar-v0}
+goal: {max_frames: 100}
+"""
+    with pytest.raises(ConfigError, match=r"template\.yaml:3:3: trainers\.a: .* car: \* differs"):
+        run_of(tmp_path, text)
+    unknown = text.replace("MountainCar-v0", "CartPoll-v1")
+    words = r"template\.yaml:6:9: sources\.car\.environment: unknown 'CartPoll-v1', did you mean"
+    with pytest.raises(ConfigError, match=words):
+        run_of(tmp_path, unknown, trial="other")
+
+
 def test_agents_that_differ_need_models_of_their_own(tmp_path: Path) -> None:
     text = TWO.replace("agents: {{red: red, blue: blue}}", "").replace(RACE, "simple_tag_v3")
     with pytest.raises(

@@ -39,7 +39,7 @@ class Roster:
         Raises:
             ConfigError: an environment is unknown, or a simulator's spaces are not said.
         """
-        found = {name: _spaces(composition, one) for name, one in composition.sources.items()}
+        found = {name: _named_spaces(composition, one) for name, one in composition.sources.items()}
         return cls(composition=composition, agents=found)
 
     def part_of(self, source: SourcePart, agent: str) -> AgentPart:
@@ -139,6 +139,16 @@ def names_agents(source: SourcePart) -> bool:
     for which a template names several."""
     several = len(source.agents) > 1 and getattr(source.config, "is_simulator", False)
     return isinstance(source.config, MultiAgentSourceConfig) or several
+
+
+def _named_spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
+    """Return what the agents of a source see and may do; an error names the source."""
+    try:
+        return _spaces(composition, source)
+    except ConfigError as error:
+        if str(error).startswith("environment: "):
+            raise ConfigError(f"sources.{source.name}.{error}") from error
+        raise
 
 
 def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:

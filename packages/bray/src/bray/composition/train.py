@@ -27,6 +27,7 @@ from bray.run import Run
 from bray.templates.composition import Composition
 from bray.training.loop import Loop
 from bray_actor import Played
+from bray_core.errors import ConfigError
 
 
 def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome:
@@ -40,6 +41,17 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
     Raises:
         ConfigError: an algorithm cannot be trained on what its agents see and may do.
     """
+    try:
+        launch = _launch(run, composition, goal)
+        made = SourceMaker(launch)
+        sources = [made.make(one) for one in composition.sources.values()]
+    except ConfigError as error:
+        raise composition.located(error) from error
+    return _train(launch, composition, made, sources)
+
+
+def _launch(run: Run, composition: Composition, goal: Goal) -> ComposedLaunch:
+    """Return the composition with its learners made."""
     roster = Roster.read(composition)
     algorithms = {
         name: algorithm_of(run, roster, one) for name, one in composition.learners.items()
@@ -48,16 +60,19 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
         name: make_learner(run, roster, name, one).with_trainer()
         for name, one in algorithms.items()
     }
-    launch = ComposedLaunch(
+    return ComposedLaunch(
         run=run, roster=roster, algorithms=algorithms, learners=learners, goal=goal
     )
-    return _train(launch, composition)
 
 
-def _train(launch: ComposedLaunch, composition: Composition) -> Outcome:
+def _train(
+    launch: ComposedLaunch,
+    composition: Composition,
+    made: SourceMaker,
+    sources: Sequence[PlayingSource],
+) -> Outcome:
     """Play and train until the goal is reached."""
-    made, name, learners = SourceMaker(launch), composition.main.name, launch.learners
-    sources = [made.make(one) for one in composition.sources.values()]
+    name, learners = composition.main.name, launch.learners
     after = partial(_tell_opponents, sources, made.castings)
     advance: SeveralTurns | SeveralWatch
     if launch.run.is_local:

@@ -6,6 +6,7 @@ who runs a composition looks up names, and decides nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -17,6 +18,7 @@ from bray.templates.callbacks import NamedCallback
 from bray.templates.part_settings import NamedRenderPart
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
+from bray_core.errors import ConfigError
 
 Enable: TypeAlias = Literal["train", "deploy"]
 
@@ -143,6 +145,16 @@ class Composition:
     """Seed of everything random."""
     enable: Enable = "train"
     """Whether it trains, or serves what it has trained."""
+    places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where the settings of parts were written, `file:line:column` by dotted name."""
+
+    def located(self, error: ConfigError) -> ConfigError:
+        """Return an error of a run with the place where the setting is that it begins with."""
+        found = re.match(r"[\w.]+", str(error))
+        key = "" if found is None else found[0]
+        while key and key not in self.places:
+            key = key.rpartition(".")[0]
+        return ConfigError(f"{self.places[key]}: {error}") if key else error
 
     @property
     def main(self) -> LearnerPart:

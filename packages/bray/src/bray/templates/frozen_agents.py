@@ -23,6 +23,8 @@ def check_frozen(written: WrittenParts, wires: Wires) -> None:
             words = f"expected another name than that of trainers.{name}, which does not train it"
             written.refuse(f"agents.{name}", words)
     _check_matches(written, wires, frozen)
+    for source in wires.players:
+        _check_roles(written, wires, source)
     for name in written.names("model"):
         _check_spaces(written, "model", name)
     for name, model in wires.agents.items():
@@ -43,6 +45,16 @@ def _check_matches(written: WrittenParts, wires: Wires, frozen: list[str]) -> No
                     f"sources.{source}.agents.{pattern}",
                     f"{words}, got {agent!r}: `kind: agents` seats it in each game",
                 )
+
+
+def _check_roles(written: WrittenParts, wires: Wires, source: str) -> None:
+    """Refuse roles of a league of those who do not learn."""
+    opponents = written.mapping("source", source, "opponents")
+    roles = opponents.get("roles")
+    learning = [name for name, model in wires.agents.items() if wires.trainer_of(model)]
+    for name in roles if isinstance(roles, dict) else ():
+        key = f"sources.{source}.opponents.roles.{name}"
+        written.is_known(key, name, learning, "an agent that learns")
 
 
 def _check_spaces(written: WrittenParts, kind: str, name: str) -> None:

@@ -32,6 +32,7 @@ from bray.templates.wires import DEMONSTRATIONS, EXPERIENCE, Wires
 from bray.templates.wiring import Wiring
 from bray.templates.written_parts import PLURALS, WHOLE, WrittenParts, as_written
 from bray.training.algorithm import Algorithm, NoSettings, Parts
+from bray.training.sampled_policy import SampledPolicy
 from bray_core.errors import ConfigError
 from bray_core.settings.choice import closest
 from bray_core.settings.ranges import NonNegativeInt, check_fields
@@ -189,6 +190,7 @@ class _Reader:
             callbacks=whole.callbacks,
             seed=whole.seed,
             enable=whole.enable,
+            places=self._written.places(),
         )
 
     # Settings.
@@ -327,6 +329,7 @@ class _Reader:
     def _check_learners(self, learners: Mapping[str, LearnerPart]) -> None:
         """Refuse settings of several parts that an algorithm cannot combine."""
         for name, learner in learners.items():
+            self._check_sampled(name)
             try:
                 self._algorithms[name](learner.parts)
             except ConfigError as error:
@@ -337,6 +340,16 @@ class _Reader:
                 source = self._wires.source_of(name)
                 words = f"{self._algorithms[name].title} asks for `{error.name}`, which its"
                 self._written.refuse(f"sources.{source}.kind", f"{words} settings do not have")
+
+    def _check_sampled(self, name: str) -> None:
+        """Refuse an algorithm that plays by itself, which no source of named parts plays for."""
+        if not issubclass(self._algorithms[name], SampledPolicy):
+            written = self._written.text("trainer", name, "algorithm")
+            self._written.refuse(
+                f"trainers.{name}.algorithm",
+                f"{written!r} does not learn side by side with others: it plays by itself; train "
+                "it alone, or choose one that is sampled from, such as ppo, impala, dqn or sac",
+            )
 
     def _refuse_of_learner(self, learner: LearnerPart, message: str) -> None:
         """Add what an algorithm says of `source.num_envs`, by the names of the template's parts."""

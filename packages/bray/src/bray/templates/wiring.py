@@ -39,11 +39,11 @@ class Wiring:
 
     def resolve(self) -> Wires:
         """Return the wires; problems go to what was written."""
-        if not self._written.names("trainer"):
+        if not self._written.names("trainer") and "trainers" not in self._written.root.value:
             self._written.refuse(
                 "trainers", "missing: expected a trainer, {policy: {algorithm: ppo}}"
             )
-        if not self._written.names("source"):
+        if not self._written.names("source") and "sources" not in self._written.root.value:
             self._written.refuse("sources", "missing: expected what is played, {game: {...}}")
         for name in self._written.names("trainer"):
             self._wire_trainer(name)

@@ -96,6 +96,17 @@ class WrittenParts:
         value = self.setting(kind, name, key)
         return value if isinstance(value, dict) else {}
 
+    def places(self) -> dict[str, str]:
+        """Return where parts and their settings were written, by dotted name."""
+        found = {}
+        for kind, plural in PLURALS.items():
+            for name, part in self._parts(kind).items():
+                found[f"{plural}.{name}"] = part.place
+                settings = part.value if isinstance(part.value, dict) else {}
+                for key, value in settings.items():
+                    found[f"{plural}.{name}.{key}"] = value.place
+        return found
+
     def whole(self) -> Value:
         """Return what is no part: goal, keep, seed, enable."""
         top = {key: child for key, child in self.root.value.items() if key in WHOLE}
