@@ -35,8 +35,10 @@ NO_LIBRARY = ("bray", "numpy")
 """What is not counted as a peer to be ahead of."""
 CELLS = (
     "uniform insert",
+    "uniform insert of 16",
     "uniform sample",
     "prioritized insert",
+    "prioritized insert of 16",
     "prioritized sample",
     "prioritized update",
 )

@@ -40,6 +40,10 @@ class Bray:
         """Add 64 transitions."""
         self.replay.push(segment(chunk))
 
+    def insert_all(self, chunks: list[Chunk]) -> None:
+        """Add several chunks in one push."""
+        self.replay.push(*map(segment, chunks))
+
     def sample(self) -> Any:
         """Draw 256."""
         return self.replay.pop().tree

@@ -69,6 +69,15 @@ def rate(call: Callable[[], object], per_call: int, seconds: float) -> float:
     return max(rates)
 
 
+def insert_all(replay: Any, chunks: list[Chunk]) -> None:
+    """Add 16 chunks, at once where a replay can."""
+    if hasattr(replay, "insert_all"):
+        replay.insert_all(chunks)
+        return
+    for chunk in chunks:
+        replay.insert(chunk)
+
+
 def cells(replay: Any, chunks: list[Chunk], capacity: int, seconds: float) -> dict[str, float]:
     """Fill a replay twice round, then measure inserts and samples."""
     for number in range(2 * capacity // CHUNK):
@@ -76,6 +85,7 @@ def cells(replay: Any, chunks: list[Chunk], capacity: int, seconds: float) -> di
     turn = iter(range(10**9))
     return {
         "insert": rate(lambda: replay.insert(chunks[next(turn) % NUM_CHUNKS]), CHUNK, seconds),
+        "insert of 16": rate(lambda: insert_all(replay, chunks), NUM_CHUNKS * CHUNK, seconds),
         "sample": rate(replay.sample, BATCH, seconds),
     }
 
@@ -111,5 +121,5 @@ def prioritized(kind: Any, chunks: list[Chunk], options: argparse.Namespace) -> 
     priorities = np.random.default_rng(0).random(BATCH) + 0.1
     figures = cells(replay, chunks, options.capacity, options.seconds)
     update = rate(lambda: replay.update(replay.sample(), priorities), BATCH, options.seconds)
-    names = {"insert": "prioritized insert", "sample": "prioritized sample"}
-    return {names[cell]: value for cell, value in figures.items()} | {"prioritized update": update}
+    named = {f"prioritized {cell}": value for cell, value in figures.items()}
+    return named | {"prioritized update": update}

@@ -194,3 +194,45 @@ def test_settings_that_cannot_be_are_refused(settings, message):
 def test_more_memory_than_there_is_names_the_capacity(steps):
     with pytest.raises(CapacityError, match=r"capacity: the system refuses \d{17,} bytes"):
         ReplayBuffer(nested.spec(steps(0)), ReplayConfig(capacity=10**15, batch_size=1))
+
+
+def plain(first: int, ends: set[int], length: int | None) -> dict[str, Any]:
+    """Return a segment of single arrays from a step's number on, with or without a length."""
+    numbers = np.arange(first, first + T)
+    segment = {
+        "action": numbers,
+        "observation": np.stack([numbers, -numbers], 1).astype(np.float32),
+        "reward": numbers.astype(np.float32),
+        "terminated": np.isin(np.arange(T), [*ends]),
+        "final_observation": np.array([first + 0.5, 0], np.float32),
+    }
+    return segment if length is None else segment | {"length": np.array(length)}
+
+
+GROUPS = st.lists(
+    st.lists(st.tuples(st.sets(st.integers(0, T - 1), max_size=2), st.integers(1, T)), max_size=4),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=60)
+@given(GROUPS, st.integers(T, 33), st.booleans())
+def test_several_in_one_push_are_as_if_pushed_one_by_one(groups, capacity, has_length):
+    config = ReplayConfig(unit="transition", capacity=capacity, batch_size=64)
+    spec = nested.spec(plain(0, set(), T if has_length else None))
+    together, apart = ReplayBuffer(spec, config), ReplayBuffer(spec, config)
+    first = 0
+    for group in groups:
+        made = []
+        for ends, length in group:
+            made.append(plain(first, ends, length if has_length else None))
+            first += T
+        assert together.push(*made) == len(made)
+        for segment in made:
+            apart.push(segment)
+        assert together.stats() == apart.stats()
+        if together.stats()["queued"]:
+            ours, theirs = (dict(nested.items(store.pop(0).tree)) for store in (together, apart))
+            for path, leaf in theirs.items():
+                np.testing.assert_array_equal(ours[path], leaf, path)

@@ -85,8 +85,10 @@ class SegmentLeaves:
         self._once = _getter([index[path] for path in self.once_paths])
         self._count = index.get("length")
         self._truncated = index.get("truncated") if "truncated" in self.step_names else None
+        self._is_plain = self._count is None and self._truncated is None and not self.once_paths
         self._paths = paths
         self._is_flat = paths == sorted(self.layout.spec)
+        self._named: Callable[[Nested], tuple[Leaf, ...]] = itemgetter(*paths)
         # numpy's own dtypes compare faster than equal ones
         self._fits = [(np.dtype(f.dtype.str), f.shape) for f in self.layout.fields]
 
@@ -134,16 +136,21 @@ class SegmentLeaves:
             SpecError: a segment does not fit; the message names the leaf, expected and got.
         """
         if not isinstance(segment, Packed):
-            return [self._steps_of(self._leaves(segment))]
+            leaves = self._leaves(segment)
+            if self._is_plain:  # the quick way, as `SegmentSteps(…)` in half the time
+                parts = (self._steps(leaves), self._finals(leaves), (), self.length)
+                return [tuple.__new__(SegmentSteps, parts)]
+            return [self._steps_of(leaves)]
         columns = self.layout.columns(as_rows(self.layout, segment))
         rows = range(len(columns[0]))
         return [self._steps_of([column[row] for column in columns]) for row in rows]
 
-    def _leaves(self, tree: Nested) -> list[Leaf]:
+    def _leaves(self, tree: Nested) -> Sequence[Leaf]:
         """Return the leaves in the layout's order; `nested.check` words what is wrong."""
         try:
+            leaves: Sequence[Leaf]
             if self._is_flat and len(tree) == len(self._paths):
-                leaves = [tree[path] for path in self._paths]
+                leaves = self._named(tree)
             else:
                 flat = nested.flatten(tree)
                 leaves = list(flat.values()) if list(flat) == self._paths else []
@@ -155,7 +162,7 @@ class SegmentLeaves:
         nested.check(tree, self.layout.spec, (), "segment")
         return list(nested.flatten(tree).values())
 
-    def _steps_of(self, leaves: list[Leaf]) -> SegmentSteps:
+    def _steps_of(self, leaves: Sequence[Leaf]) -> SegmentSteps:
         count = self.length
         if self._count is not None:
             count = int(leaves[self._count])

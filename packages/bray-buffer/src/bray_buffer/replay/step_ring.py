@@ -66,9 +66,11 @@ class StepRing:
         """Place a segment for which there is room."""
         # The one freed last comes first, so that few are ever in use.
         end = self._free_ends.pop() if self._free_ends else len(self._places)
-        place = SegmentPlace(self.next, self.next % self.capacity, count, end, items)
+        number = self.next
+        # As `SegmentPlace(…)`, in half the time.
+        place = tuple.__new__(SegmentPlace, (number, number % self.capacity, count, end, items))
         self._places.append(place)
-        self.next += count
+        self.next = number + count
         return place
 
     def start_at(self, number: int) -> None:
