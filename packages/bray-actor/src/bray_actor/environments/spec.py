@@ -158,7 +158,7 @@ class EnvironmentSpec:
         Raises:
             ConfigError, MissingExtraError: see `make`.
         """
-        vector = import_gymnasium().vector
+        import_gymnasium()
         if self.stepping == "envpool":
             from bray_actor.environments.envpool import EnvPoolEnvironments
 
@@ -172,9 +172,9 @@ class EnvironmentSpec:
 
             make = partial(self.located().make, reports=False)
             return ProcessEnvironments(str(self), make, num_envs)
-        return vector.SyncVectorEnv(
-            [self.make] * num_envs, autoreset_mode=vector.AutoresetMode.SAME_STEP
-        )
+        from bray_actor.environments.serial import SerialEnvironments
+
+        return SerialEnvironments([self.make] * num_envs)
 
     def _refuse_around(self, what: str, taken: tuple[str, ...]) -> None:
         """Refuse settings that change a single environment, where many step at once in C++."""
