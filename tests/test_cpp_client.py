@@ -522,3 +522,12 @@ def test_cmake_finds_the_library(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     run(tmp_path / "build" / "game")
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_cmake_builds_the_examples(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    subprocess.run(["cmake", "-S", str(CPP), "-B", folder], check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", folder], check=True, capture_output=True)
+    for example in (CPP / "examples").glob("*.cpp"):
+        assert os.access(tmp_path / example.stem, os.X_OK), example

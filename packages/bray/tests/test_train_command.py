@@ -146,7 +146,9 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path, calls: list[Any]) -
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["gama=0.9"], "gama: unknown setting of DQN, did you mean 'gamma'?"),
+        (["gama=0.9"], "gama: unknown setting of DQN, did you mean 'trainer.gamma'?"),
+        (["lr=1e-3"], "lr: unknown setting of DQN, did you mean 'trainer.learning_rate'?"),
+        (["trainer.lr=1e-3"], "trainer.lr: unknown key, did you mean 'learning_rate'?"),
         (["gamma"], "command line: expected key=value, got 'gamma'"),
         (["gamma=fast"], "gamma: expected a number"),
         (["gamma=2"], "gamma: expected 0 to 1, got 2"),

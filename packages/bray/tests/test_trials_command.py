@@ -227,3 +227,25 @@ def test_the_return_shown_is_a_mean_of_a_hundred_episodes(tmp_path: Path, bray: 
     assert "52.11" in bray("show", "one")[1]
     Experiment.open(tmp_path, "one").close()  # a launch that has played nothing yet
     assert "52.11" in bray("list")[1]
+
+
+def test_list_show_and_compare_as_json(tmp_path: Path, bray: Bray) -> None:
+    make(tmp_path, "a", {"frames": 10, "evaluation_return": float("inf")}, trainer={"rate": 0.1})
+    make(tmp_path, "b", {"frames": 20}, trainer={"rate": 0.2})
+    (make(tmp_path, "odd") / "result.json").write_text("{")
+    (tmp_path / "a" / "episodes" / "one").write_bytes(b"12345")
+    listed = {one["name"]: one for one in json.loads(bray("list", "--json")[1])}
+    assert listed["b"]["figures"] == {"frames": 20}
+    assert listed["b"]["state"] == "finished"
+    assert "result.json: not JSON" in listed["odd"]["problem"]
+    shown = json.loads(bray("show", "a", "--json")[1])
+    assert shown["folders"]["episodes"] == {"files": 1, "bytes": 5}
+    assert shown["launches"][0]["ending"] == "finished"
+    assert shown["best"] is None
+    found = json.loads(bray("compare", "a", "b", "--json")[1])
+    assert [one["settings"]["trainer.rate"] for one in found] == [0.1, 0.2]
+    assert json.loads(bray("list", "--json")[1]) == list(listed.values())
+
+
+def test_no_trials_are_an_empty_list(tmp_path: Path, bray: Bray) -> None:
+    assert json.loads(bray("list", "--json")[1]) == []

@@ -80,7 +80,7 @@ def test_settings_train_and_what_is_written_goes_before_them(
         (["ppo", "--zoo", "CartPole-v1"], "names algorithm and task already, got 'ppo', too"),
         (["--zoo", "CartPole-v1", "--env", "X"], "names algorithm and task already, got 'X'"),
         (["--zoo", "CartPole-v1", "learning_speed=1"], "unknown setting"),
-        ([], "what: missing: bray train cartpole"),
+        ([], "what: missing: name a template, such as `bray train cartpole`"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told(

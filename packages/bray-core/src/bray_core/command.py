@@ -7,14 +7,16 @@ Each package adds subcommands through the entry-point group `bray.commands`; an 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points, version
-from typing import NoReturn
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from typing import NoReturn, TypeVar
 
 EXIT_ERROR = 2
+_Action = TypeVar("_Action", bound=argparse.Action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
     A mistake in the command line ends the process with exit code 2.
     """
-    parser = _parser()
+    parser = make_parser()
     if arguments and arguments[0].startswith("-") and arguments[0] not in _options(parser):
         _refuse_options(parser, arguments[0])
     options, unknown = parser.parse_known_args(arguments)
     # argparse takes `key=value` only before the first option: gather the rest here.
     if hasattr(options, "overrides"):
-        options.overrides += [word for word in unknown if _is_override(word)]
+        gathered = [word for word in unknown if _is_override(word)]
+        options.overrides = [*options.overrides, *gathered]
         unknown = [word for word in unknown if not _is_override(word)]
     if unknown:
         _refuse_options(options.parser, unknown[0])
@@ -73,6 +76,11 @@ def _load(entry: EntryPoint) -> Command | None:
 class _Parser(argparse.ArgumentParser):
     """An argument parser that names the closest subcommand where one is unknown."""
 
+    def _add_action(self, action: _Action) -> _Action:
+        if not action.option_strings and action.nargs == argparse.ZERO_OR_MORE:
+            action.required = False  # else a message calls it missing beside what really is
+        return super()._add_action(action)
+
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_ERROR, f"error: {message}\ntry: {self.prog} --help\n")
 
@@ -89,13 +97,14 @@ class _Parser(argparse.ArgumentParser):
             )
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command, with all installed subcommands."""
     parser = _Parser(
         prog="bray",
         description="Train reinforcement-learning agents and put them in production.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"bray-core {version('bray-core')}")
+    parser.add_argument("--version", action="version", version=_version())
     subparsers = parser.add_subparsers(metavar="command", required=True, title="commands")
     for command in _commands():
         sub = subparsers.add_parser(
@@ -108,6 +117,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_arguments(sub)
         sub.set_defaults(command=command, parser=sub)
     return parser
+
+
+def _version() -> str:
+    """Return the version of bray, or of its core where that is installed alone."""
+    for name in ("bray", "bray-core"):
+        with contextlib.suppress(PackageNotFoundError):
+            return f"{name} {version(name)}"
+    return "bray, of an unknown version"  # copied, not installed
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):

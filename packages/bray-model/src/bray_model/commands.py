@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bray_core.cli import Command
 from bray_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bray_model.export_files.manifest import ServeRecommendation
 
 _KINDS = ("int8", "int8-dynamic", "float16")
 
@@ -78,6 +83,7 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="leave the manifest of the export as it is"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -92,18 +98,30 @@ def _bench(options: argparse.Namespace) -> int:
     manifest = Manifest.read(export)
     agreement = read_report(export).agreement()
     answering, published = measure_export(export, manifest, options.seconds)
-    _say(table(answering + published, agreement))
     found = recommend(answering, agreement)
+    if options.json:
+        document = {
+            "measured": [asdict(one) for one in answering + published],
+            "recommended": asdict(found),
+        }
+        _say(json.dumps(document, indent=1))
+    else:
+        _say_bench(table(answering + published, agreement), found)
+    if not options.dry_run:
+        write_atomic(export / MANIFEST, replace(manifest, recommended=found).to_json())
+        if not options.json:
+            _say(f"`bray serve {options.path}` takes it from now on")
+    return 0
+
+
+def _say_bench(table: str, found: ServeRecommendation) -> None:
+    _say(table)
     _say(
         f"recommended here: --backend {found.backend} --threads {found.num_threads} "
         f"--max-batch-size {found.max_batch_size}"
     )
     if found.backend != "auto":
         _say("its weights are fixed: to publish to the server, serve it with --backend auto")
-    if not options.dry_run:
-        write_atomic(export / MANIFEST, replace(manifest, recommended=found).to_json())
-        _say(f"`bray serve {options.path}` takes it from now on")
-    return 0
 
 
 def _quantize_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,12 +11,37 @@ _MAX_NAME = 100
 """Longest name that is compared with others: the time grows with the square of its length."""
 
 
+_OTHER_NAMES = {
+    "lr": "learning_rate",
+    "batch": "batch_size",
+    "buffer_size": "capacity",
+    "clip_range": "clip",
+    "discount": "gamma",
+    "ent_coef": "entropy_coefficient",
+    "n_envs": "num_envs",
+    "n_epochs": "epochs",
+    "n_steps": "steps_per_replay",
+    "net_arch": "hidden",
+    "total_timesteps": "max_frames",
+    "vf_coef": "value_coefficient",
+}
+"""What other libraries call a setting, with our name: spelling alone would not find it."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str | None:
+    """Return the allowed name that is meant by another, or is spelled most like it; or None."""
+    allowed = list(allowed)
+    if (ours := _OTHER_NAMES.get(name)) in allowed:
+        return ours
+    if len(name) > _MAX_NAME:
+        return None
+    return next(iter(difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)), None)
+
+
 def closest(name: str, allowed: Iterable[str]) -> str:
     """Return `, did you mean 'x'?` for the allowed name nearest to `name`, or nothing."""
-    if len(name) > _MAX_NAME:
-        return ""
-    near = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
-    return f", did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, allowed)
+    return f", did you mean {near!r}?" if near is not None else ""
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:

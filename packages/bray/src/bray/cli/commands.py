@@ -57,6 +57,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     explain = verbs.add_parser("explain", help=words, description=words, allow_abbrev=False)
     explain.add_argument("algorithm", help="name of an algorithm, such as ppo")
     explain.add_argument("task", nargs="?", default="", help="a task with defaults of its own")
+    explain.add_argument("--json", action="store_true", help="print one JSON document")
     explain.set_defaults(verb=_explain, parser=explain)
     words = "write the JSON Schema of templates, for editors"
     schema = verbs.add_parser("schema", help=words, description=words, allow_abbrev=False)
@@ -64,8 +65,13 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from bray.templates.schema import explained
+    from bray.templates.schema import explained, settings_of
 
+    if options.json:
+        names = ("setting", "default", "meaning")
+        rows = settings_of(options.algorithm, options.task)
+        _say(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1))
+        return 0
     _say(explained(options.algorithm, options.task))
     return 0
 

@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.zoo is not None:
         _take_from_zoo(options)
     if options.what is None:
-        raise ConfigError(f"what: missing: {_EXAMPLES.splitlines()[1].strip()}")
+        raise ConfigError("what: missing: name a template, such as `bray train cartpole`")
     task, settings = options.task, options.overrides
     if task is not None and "=" in task:  # what looks like a task is a setting
         task, settings = None, [task, *settings]

@@ -35,7 +35,7 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
         return sub
 
     yes = "delete; without it the command only says what it would delete"
-    verb("list", _list, "list all trials of a project: state, frames, returns")
+    listing = verb("list", _list, "list all trials of a project: state, frames, returns")
     show = verb("show", _show, "show a trial: its figures, the sizes of its folders, its launches")
     show.add_argument("trial", help="name or folder of the trial")
     compare = verb("compare", _compare, "compare trials: the settings that differ, the figures")
@@ -44,6 +44,8 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="names or folders of two or more trials, or groups of seeds: walker of walker-1, …",
     )
+    for one in (listing, show, compare):
+        one.add_argument("--json", action="store_true", help="print one JSON document")
     remove = verb("rm", _remove, "delete trials")
     remove.add_argument("trial", nargs="+", help="names or folders of the trials")
     remove.add_argument("--yes", action="store_true", help=yes)
@@ -79,10 +81,13 @@ def _find(options: argparse.Namespace, name: str) -> Trial:
 
 
 def _list(options: argparse.Namespace) -> int:
+    from bray.cli.trial_documents import listed_document
     from bray.cli.trial_tables import listed
     from bray_core.trials.trial import trials
 
     found = trials(options.project)
+    if options.json:
+        return _print_json(listed_document(found))
     if found:
         _print(listed(found))
     else:
@@ -91,9 +96,12 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from bray.cli.trial_documents import shown_document
     from bray.cli.trial_tables import contents, launches, printable, state_of
 
     trial = _find(options, options.trial)
+    if options.json:
+        return _print_json(shown_document(trial))
     _print(printable(f"{trial.path}: {state_of(trial)}"))
     _print(contents(trial))
     _print(launches(trial))
@@ -101,12 +109,15 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    from bray.cli.trial_documents import compared_document
     from bray.cli.trial_tables import compared, seed_groups
 
     names = [member for name in options.trial for member in _members(options, name)]
     if len(names) < 2:
         raise ConfigError(f"trial: expected two trials or more, got {options.trial[0]!r} alone")
     found = [_find(options, name) for name in names]
+    if options.json:
+        return _print_json(compared_document(found))
     _print(compared(found))
     if (table := seed_groups(found)) is not None:
         _print(table)
@@ -210,6 +221,13 @@ def _keep(options: argparse.Namespace, trial: Trial) -> RetentionPolicy:
         if number is not None:
             settings[name] = number
     return from_mapping(settings, RetentionPolicy, str(trial.path))
+
+
+def _print_json(document: object) -> int:
+    from bray.cli.trial_documents import as_json
+
+    sys.stdout.write(as_json(document) + "\n")
+    return 0
 
 
 def _print(what: str | Table) -> None:

@@ -9,7 +9,7 @@ belong to the configs of the other parts, for which it only gives defaults.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
@@ -22,7 +22,7 @@ from bray.sources.config import ActorConfig, EnvironmentSourceConfig
 from bray.sources.simulator_ports import SimulatorPorts
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, ConfigError
-from bray_core.settings.choice import closest
+from bray_core.settings.choice import nearest
 
 C = TypeVar("C")
 
@@ -162,9 +162,10 @@ class Algorithm(ABC, Generic[C]):
             raise ConfigError(f"{setting}: expected one of {', '.join(found)}")
         if not found:
             known = sorted(name for settings in names.values() for name in settings)
+            near = nearest(setting, known)
+            meant = "" if near is None else f", did you mean {_dotted(near, names)}?"
             raise ConfigError(
-                f"{setting}: unknown setting of {cls.title}{closest(setting, known)}; "
-                f"known: {', '.join(known)}"
+                f"{setting}: unknown setting of {cls.title}{meant}; known: {', '.join(known)}"
             )
         return found[0]
 
@@ -245,3 +246,9 @@ def task_id(task: str) -> str:
         return resolve(task)
     except BrayError:
         return task
+
+
+def _dotted(setting: str, names: Mapping[str, Sequence[str]]) -> str:
+    """Return a setting with the parts that have one of its name."""
+    having = [f"{part}.{setting}" for part, known in names.items() if setting in known]
+    return " or ".join(map(repr, having))
