@@ -34,6 +34,14 @@ class Value:
             return cls([cls.of_plain(child, place) for child in value], place)
         return cls(value, place)
 
+    def plain(self) -> Any:
+        """Return the settings as dicts, lists and scalars, without their places."""
+        if isinstance(self.value, dict):
+            return {name: child.plain() for name, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.plain() for child in self.value]
+        return self.value
+
     def copy(self) -> Value:
         """Return the same settings, apart: what is written into the one is not in the other."""
         value = self.value

@@ -12,10 +12,10 @@ from statistics import median
 from typing import Any
 
 import msgspec
-import yaml
 
 from bray_core.errors import NotFoundError
 from bray_core.settings.choice import closest
+from bray_core.settings.settings_tree import parse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +106,7 @@ def entries() -> Mapping[str, ZooEntry]:
     """Return all entries by name, in the order of their tasks."""
     files = resources.files("bray") / "zoo" / "tasks"
     read = [
-        msgspec.convert(yaml.safe_load(file.read_text()), _TaskFile, strict=False)
+        msgspec.convert(parse(file.read_text(), file.name).plain(), _TaskFile, strict=False)
         for file in files.iterdir()
         if file.name.endswith(".yaml")
     ]
