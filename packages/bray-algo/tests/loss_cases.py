@@ -35,6 +35,21 @@ from bray_algo.losses import (
 from bray_algo.losses import discrete as losses
 from bray_algo.returns import advantages as returns
 from bray_algo.returns import targets
+from bray_algo.tokens import (
+    advantages,
+    cispo,
+    divergence,
+    dpo,
+    groups,
+    grpo,
+    gspo,
+    prediction,
+    reductions,
+    rewards,
+    sampler,
+    sequences,
+    sft,
+)
 
 N, A, K, T = 3, 4, 5, 3
 Arguments = dict[str, Any]
@@ -59,6 +74,14 @@ def segment(*names: str, **others: Any) -> Arguments:
     return {**made, **ends, "gamma": 0.9, **others}
 
 
+def tokens(*names: str, **others: Any) -> Arguments:
+    """Columns `[B, T]` of two rows of tokens, the last one padding, and their mask."""
+    made = {name: torch.linspace(-0.9, -0.1, 2 * T).reshape(2, T) for name in names}
+    mask = torch.ones(2, T, dtype=torch.bool)
+    mask[-1, -1] = False
+    return {**made, "mask": mask, **others}
+
+
 ACTION = torch.zeros(N, dtype=torch.int64)
 LEGAL = torch.ones(N, A, dtype=torch.bool)
 PPO = ("log_prob", "entropy", "value", "old_log_prob", "advantage", "target")
@@ -66,6 +89,10 @@ LAG = ("log_prob", "entropy", "value", "behaviour_log_prob")
 SUPPORT = c51.atoms(-1, 1, K)
 QUANTILES = torch.zeros(N, A, K)
 CRITICS = torch.zeros(2, N, A)
+PACKED = torch.tensor([[0, 0, 1], [2, 2, 2]])
+GROUP = torch.tensor([0, 1, 1])
+CLIPPED = ("log_prob", "old_log_prob", "advantage")
+ANSWERS = ("chosen", "rejected", "reference_chosen", "reference_rejected")
 
 CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "gae": (returns.gae, segment("value", lambda_=0.9)),
@@ -177,4 +204,48 @@ CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "rnd": (rnd.loss, full("error")),
     "qmix": (qmix.joint_loss, full("joint_q", "target")),
     "alphazero": (alphazero.loss, full("logits", "value", "policy", "outcome")),
+    "grpo": (grpo.loss, tokens(*CLIPPED, "weight", dual_clip=3.0)),
+    "gspo": (gspo.loss, tokens(*CLIPPED, "weight", sequence=PACKED)),
+    "cispo": (cispo.loss, tokens(*CLIPPED, "weight")),
+    "sft": (sft.loss, tokens("log_prob", "weight")),
+    "dpo": (dpo.loss, full(*ANSWERS)),
+    "token_log_prob": (
+        prediction.token_log_prob,
+        tokens(logits=torch.zeros(2, T, A), token=torch.ones(2, T, dtype=torch.int64)),
+    ),
+    "reference kl": (divergence.kl, tokens("log_prob", "reference_log_prob")),
+    "kl penalty": (
+        divergence.penalty,
+        tokens("log_prob", "reference_log_prob", "weight", kl_coefficient=0.1),
+    ),
+    "kl reward": (
+        rewards.kl_penalised,
+        tokens(
+            "log_prob",
+            "reference_log_prob",
+            reward=torch.ones(3),
+            sequence=PACKED,
+            kl_coefficient=0.1,
+        ),
+    ),
+    "reward at end": (rewards.at_end, tokens(reward=torch.ones(2))),
+    "overlong": (rewards.overlong_penalty, full("answer_length", max_length=4.0, buffer=2.0)),
+    "grpo advantage": (advantages.grpo, full("reward", group=GROUP)),
+    "rloo": (advantages.rloo, full("reward", group=GROUP)),
+    "reinforce_plus_plus": (
+        advantages.reinforce_plus_plus,
+        tokens("token_reward", sequence=PACKED),
+    ),
+    "whitened": (advantages.whitened, tokens("advantage", moments=torch.tensor([5.0, 1.0, 4.0]))),
+    "informative": (groups.informative_fraction, full("reward", group=GROUP)),
+    "token_mean": (reductions.token_mean, tokens("column", "weight")),
+    "sequence_mean": (reductions.sequence_mean, tokens("column", "weight", sequence=PACKED)),
+    "sums": (sequences.sums, tokens("column", sequence=PACKED)),
+    "to_go": (sequences.to_go, tokens("column", sequence=PACKED)),
+    "spread": (sequences.spread, tokens(values=torch.ones(2))),
+    "truncated_weight": (
+        sampler.truncated_weight,
+        tokens("old_log_prob", "sampler_log_prob", sequence=PACKED, level="sequence"),
+    ),
+    "sampler gap": (sampler.gap, tokens("old_log_prob", "sampler_log_prob")),
 }

@@ -6,6 +6,7 @@ A dozen names are here; everything else is in a folder:
     distributions/  outputs of a network → actions, their log probabilities and entropies
     returns/        rewards and values → advantages and targets, `[T, B]` or `[N]`
     losses/         one file an algorithm: what it minimises
+    tokens/         language models: losses, advantages and measures of tokens, `[B, T]`
     league/         whom to play, ratings, equilibria
     games/          rules of board games, minimax
     search/         Monte-Carlo tree search, AlphaZero's self-play
