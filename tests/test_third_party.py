@@ -125,7 +125,7 @@ def test_it_is_documented_completed_and_its_settings_are_checked(
     done = bray(installed, tmp_path, "train", "vanila", "CartPole-v1")
     assert (done.returncode, "did you mean 'vanilla'?" in done.stderr) == (2, True)
     done = bray(installed, tmp_path, "train", "vanilla", "CartPole-v1", "sharpnes=2")
-    assert (done.returncode, "did you mean 'sharpness'?" in done.stderr) == (2, True)
+    assert (done.returncode, "did you mean 'trainer.sharpness'?" in done.stderr) == (2, True)
     done = bray(installed, tmp_path, "train", "vanilla", "CartPole-v1", "sharpness=0")
     assert (done.returncode, "sharpness: expected more than 0, got 0" in done.stderr) == (2, True)
 

@@ -28,6 +28,8 @@ class Walk(gymnasium.Env):  # type: ignore[type-arg]
     def _seen(self) -> Any:
         if isinstance(self.observation_space, Dict):
             return {"x": self._at.astype(np.float32)}
+        if not self.observation_space.shape:
+            return self._at[1]
         return self._at  # float64, and changed by the next step
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -42,7 +44,11 @@ class Walk(gymnasium.Env):  # type: ignore[type-arg]
         return self._seen(), float(action), self._at[0] >= 4, bool(self._at[1] < -1), info
 
 
-@pytest.mark.parametrize("space", [FLAT, Dict({"x": FLAT})], ids=["one array", "several"])
+@pytest.mark.parametrize(
+    "space",
+    [FLAT, Box(-10.0, 10.0, (), np.float32), Dict({"x": FLAT})],
+    ids=["one array", "one number", "several"],
+)
 def test_they_say_what_gymnasiums_vector_says(space: Any) -> None:
     ours = SerialEnvironments([lambda: Walk(space)] * 3)
     theirs = SyncVectorEnv([lambda: Walk(space)] * 3, autoreset_mode=AutoresetMode.SAME_STEP)

@@ -52,7 +52,7 @@ class SerialEnvironments(SyncVectorEnv):  # type: ignore[misc]
             if terminated[i] or truncated[i]:
                 infos = self._add_info(infos, {"final_obs": seen, "final_info": info}, i)
                 seen, info = env.reset()
-            _write(rows[i], seen)
+            _write(rows[i, ...], seen)
             if info:
                 infos = self._add_info(infos, info, i)
         return rows, rewards, terminated, truncated, infos
