@@ -54,5 +54,9 @@ def shuffled(rows: Batch, order: Tensor, size: int) -> Iterator[Batch]:
         yield from (select_steps(rows, part) for part in parts)
         return
     ordered = select_steps(rows, order)
-    split = [leaf.tensor_split(len(parts)) for leaf in nested.flatten(ordered).values()]
+    flat = nested.flatten(ordered)
+    split = [leaf.tensor_split(len(parts)) for leaf in flat.values()]
+    if flat.keys() == ordered.keys():  # nothing nested: putting it together takes a third
+        yield from (dict(zip(flat, leaves, strict=True)) for leaves in zip(*split, strict=True))
+        return
     yield from (nested.unflatten(ordered, leaves) for leaves in zip(*split, strict=True))
