@@ -27,6 +27,8 @@ from bray.training.loop_state import LoopState, checkpoints_in
 from bray.training.progress import display
 from bray_actor.episodes import PlayedEpisode
 from bray_core.cli import check_interrupted
+from bray_core.trials import trial_requests
+from bray_core.trials.trial_requests import TrialRequest
 
 POLL_S = 0.25
 _SHOW_S = 2.0
@@ -130,13 +132,14 @@ class Loop:
 
     def _until_goal(self) -> Outcome:
         self._started = time.monotonic()
+        trial_requests.forget(self._run.experiment.path)
         self._advance.begin(is_resumed=bool(self._checkpoints))
         self._run.callbacks.start(self._figures(), self._save)
         self._source.poll()  # on Ray it begins to play
         while True:
             if not self._is_spent:
                 self._take(self._advance())
-            if self._is_spent or self._wants_evaluation():
+            if self._is_spent or self._wants_evaluation() or self._is_asked("evaluate"):
                 outcome = self._evaluated()
                 if outcome.reached or self._is_spent:
                     return outcome
@@ -157,6 +160,8 @@ class Loop:
         check_interrupted()
         self._run.callbacks.episodes(episodes_of(played))
         self._run.report(self._figures(), self._save)
+        if self._is_asked("checkpoint"):
+            self._save()
         if checkpoints_in(self._run.experiment.checkpoints) != self._checkpoints:
             self._keep_state()
         if time.monotonic() - self._shown >= _SHOW_S:
@@ -221,6 +226,10 @@ class Loop:
         if self._evaluate_every is not None:
             return frames - evaluated_at >= self._evaluate_every
         return self._goal.calls_for_evaluation(self._state.returns, frames, evaluated_at)
+
+    def _is_asked(self, what: TrialRequest) -> bool:
+        """Return whether somebody asks for it now, as `bray top` does, and take the request."""
+        return trial_requests.take(self._run.experiment.path, what)
 
     def _evaluation_returns(self) -> tuple[list[float], str]:
         """Return the returns that decide, and whose they are in words, if not an evaluation's."""
