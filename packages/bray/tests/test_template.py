@@ -15,6 +15,7 @@ import yaml
 from bray import registry
 from bray.goal import Goal
 from bray.retention import RetentionPolicy
+from bray.sources.cpu_precision import quickest_precision
 from bray.templates import loading as template
 from bray.templates.template import RenderPart, names
 from bray.training.algorithm import PARTS, load_algorithm
@@ -126,7 +127,7 @@ def test_an_atari_game_has_the_defaults_of_the_algorithm(name: str) -> None:
     """They are of fields of the config's bases, whose types its own module need not know."""
     made = template.compose(name, "ALE/Pong-v5")
     assert made.parts == load_algorithm(name).of("ALE/Pong-v5").parts
-    assert made.parts.trainer.precision == "bf16"
+    assert made.parts.trainer.precision == quickest_precision()
 
 
 def test_a_trial_is_a_template(tmp_path: Path) -> None:
