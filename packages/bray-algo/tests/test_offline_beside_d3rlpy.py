@@ -1,4 +1,4 @@
-"""Offline losses and their gradients beside d3rlpy's, of the same numbers, where it is installed."""
+"""Offline losses and gradients beside d3rlpy's, of the same numbers, where it is installed."""
 
 from __future__ import annotations
 
