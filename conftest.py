@@ -17,6 +17,7 @@ from uuid import uuid4
 import pytest
 from distribution import ON_RAY, Together
 from hypothesis import settings
+from tqdm import tqdm
 
 if TYPE_CHECKING:
     from bray_actor.environments.spec import EnvironmentSpec
@@ -34,6 +35,8 @@ sys.dont_write_bytecode = False
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 # Ray's workers are as urgent as the tests that wait for them: Ray would let all others go first.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# transformers draws progress bars; the thread that tqdm keeps for them would count as left behind.
+tqdm.monitor_interval = 0
 
 _MATHEMATICS = Path(__file__).parent / "packages" / "bray-algo"
 

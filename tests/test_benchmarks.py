@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
 SCRIPTS = sorted(
     str(file.relative_to(FOLDER).with_suffix(""))
-    for part in ("micro/*", "training/*", "soak/*", "gpu/everything")
+    for part in ("micro/*", "training/*", "text/*", "soak/*", "gpu/everything")
     for file in FOLDER.glob(f"{part}.py")
     if "main(" in file.read_text()
 )
@@ -39,6 +39,13 @@ def test_the_table_names_each_once() -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_it_starts(script: str) -> None:
     assert "--json FILE" in run(script, "--help")
+
+
+@pytest.mark.long
+def test_frames_to_a_goal_are_counted_with_settings_as_the_page_writes_them() -> None:
+    settings = ["learning_rate=2e-3", "hidden=[8]", "--goal", "1", "--seeds", "1"]
+    found = run("training/frames_to_goal", "ppo", "CartPole-v1", *settings)
+    assert "median 4,096 frames of seeds [1]" in found
 
 
 def test_the_harness_tells_medians_ratios_and_the_machine() -> None:

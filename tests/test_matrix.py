@@ -30,6 +30,8 @@ def _small() -> ModuleType:
 
 
 SMALL = _small()
+PROMPTED = ("dpo", "grpo", "sft")
+"""Algorithms that ask prompts and play no environment."""
 IMITATING = ("bc", "cql", "iql", "rl_imitation", "td3_bc")
 CELLS = [
     pytest.param(
@@ -47,6 +49,7 @@ CELLS = [
         ],
     )
     for name in registry.names()
+    if name not in PROMPTED
     for source in ("environments", "gamecores")
     for runtime in ("local", "ray")
 ]

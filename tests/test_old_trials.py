@@ -72,7 +72,7 @@ def updates(state: dict[str, Any]) -> int:
     return int(state["replays"] if "replays" in state else state["generation"])
 
 
-WITHOUT = {"pqn", "tqc", "crossq", "iql", "cql", "td3_bc"}
+WITHOUT = {"pqn", "tqc", "crossq", "iql", "cql", "td3_bc", "grpo", "sft", "dpo"}
 """Algorithms that came after the format of the kept trials."""
 
 

@@ -47,7 +47,8 @@ PARTS = [
     Part("atari", 0.14, _script("atari")),
     Part("mujoco", 0.07, _script("mujoco"), dry=("--task", "Pendulum-v1")),
     Part("ranks", 0.03, _script("ranks"), is_timed=False),
-    Part("pong", 0.46, _script("atari", "--pong")),
+    Part("llm", 0.10, _script("llm")),
+    Part("pong", 0.36, _script("atari", "--pong")),
 ]
 _START_S = 12.0
 """Imports, the first use of a GPU, and an end: what a part takes besides its `--seconds`."""

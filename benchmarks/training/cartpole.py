@@ -7,7 +7,7 @@
 From process start to exit: `bray train cartpole` with its export, and a script of
 Stable-Baselines3 with RL Zoo's settings. Both stop by one rule, with the same code: an evaluation
 of the most likely actions over 100 episodes reaches a mean of 475. Evaluations begin when the last
-20 training episodes have a mean return of 150, and after one that falls short the next comes when
+20 training episodes have a mean return of 200, and after one that falls short the next comes when
 a tenth more frames were played. One function plays the evaluations of both, in their own process.
 
 Both run on the same Python, torch, numpy and Gymnasium, whose byte code a first run has compiled
@@ -32,7 +32,7 @@ from pathlib import Path
 from benchmarks.harness import PEERS, Report, argument, main
 
 PEER_PACKAGE = "stable-baselines3==2.9.2"
-EVALUATE_AT, EVALUATE_WINDOW = 150, 20
+EVALUATE_AT, EVALUATE_WINDOW = 200, 20
 WARM_UP = ("--frames", "2048")
 Figures = Mapping[str, float]
 _RULE = ("--evaluate-at", str(EVALUATE_AT), "--evaluate-window", str(EVALUATE_WINDOW))

@@ -12,6 +12,7 @@ policies with `logits`. Prints the evaluations of each seed, its frames, and the
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from argparse import Namespace
@@ -52,8 +53,8 @@ class Curve:
         reached = [mean >= self._goal for mean in self.returns[-2:]]
         return EVERY * len(self.returns) if reached == [True, True] else math.inf
 
-    def _model(self, name: str, module: Any, *rest: Any) -> Any:
-        self._module, self._made = module, self._make_model(name, module, *rest)
+    def _model(self, name: str, module: Any, *rest: Any, **more: Any) -> Any:
+        self._module, self._made = module, self._make_model(name, module, *rest, **more)
         return self._made
 
     def _look(self, figures: Mapping[str, float], save: Callable[[], None]) -> None:
@@ -100,11 +101,19 @@ def frames_to_goal(
     return curve.frames
 
 
+def _read(text: str, name: str) -> Any:
+    """Return the value of a setting; YAML takes `2e-3` for a word, and JSON for a number."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return unwrap(parse(text, name))
+
+
 def benchmark(options: Namespace, report: Report) -> None:
     """Run the seeds, one after the other."""
     torch.set_num_threads(1)
     pairs = (setting.partition("=") for setting in options.settings)
-    settings = {name: unwrap(parse(value, name)) for name, _, value in pairs}
+    settings = {name: _read(value, name) for name, _, value in pairs}
     frames = [
         frames_to_goal(
             options.recipe, options.task, settings, options.goal, options.max_frames, seed

@@ -29,7 +29,9 @@ pytestmark = pytest.mark.usefixtures("evaluated_here")
 
 _NEEDS_MORE = ("rl_imitation", "bc", "iql", "cql", "td3_bc")
 """Algorithms that need demonstrations: `test_matrix.py` runs them."""
-NAMES = [name for name in registry.names() if name not in _NEEDS_MORE]
+_PROMPTED = ("dpo", "grpo", "sft")
+"""Algorithms that ask prompts and play no environment."""
+NAMES = [name for name in registry.names() if name not in (*_NEEDS_MORE, *_PROMPTED)]
 SMALL = {
     "num_envs": 2,
     "steps_per_replay": 32,

@@ -38,6 +38,7 @@ ALPHAZERO = (
     "hidden=[4] num_games=2 num_simulations=2 play_simulations=2 minibatch_size=8 "
     "minibatches=1 capacity=32 moves_per_round=4 evaluate_every=20"
 )
+ADDITION = "bray.text.tasks.addition:Addition"
 
 TRIALS = {
     "a2c": ("a2c", "CartPole-v1", ON_POLICY),
@@ -51,9 +52,15 @@ TRIALS = {
         f"{OFFLINE} demonstrations=demonstrations/pendulum num_sampled=2",
     ),
     "crossq": ("crossq", "Pendulum-v1", f"{OFF_POLICY} critic_hidden=[4]"),
+    "dpo": ("dpo", ADDITION, "batch_size=8"),
     "dqn": ("dqn", "CartPole-v1", f"{OFF_POLICY} prioritized=true"),
     "dqn-rainbow": ("dqn", "CartPole-v1", f"{OFF_POLICY} variant=rainbow num_atoms=11"),
     "es": ("es", "CartPole-v1", "hidden=[4] population=4"),
+    "grpo": (
+        "grpo",
+        ADDITION,
+        "prompts_per_step=2 group_size=4 minibatches=2 least_informative=0",
+    ),
     "impala": ("impala", "CartPole-v1", f"{ON_POLICY} replays_per_collect=2"),
     "iql-choice": ("iql", "CartPole-v1", OFFLINE),
     "iql": ("iql", "Pendulum-v1", f"{OFFLINE} demonstrations=demonstrations/pendulum"),
@@ -65,6 +72,7 @@ TRIALS = {
     "rl_imitation": ("rl_imitation", "CartPole-v1", f"{PPO} cloning_steps=2"),
     "sac": ("sac", "Pendulum-v1", OFF_POLICY),
     "sac-choice": ("sac", "CartPole-v1", OFF_POLICY),
+    "sft": ("sft", ADDITION, "batch_size=8"),
     "td3": ("td3", "Pendulum-v1", OFF_POLICY),
     "td3_bc": ("td3_bc", "Pendulum-v1", f"{OFFLINE} demonstrations=demonstrations/pendulum"),
     "tqc": ("tqc", "Pendulum-v1", f"{OFF_POLICY} num_critics=2 num_quantiles=3"),

@@ -156,16 +156,20 @@ class MissionSpace(spaces.Space[str]):
         (spaces.Text(3), "got Text: turn the text into numbers"),
         (spaces.Graph(spaces.Discrete(2), None), "got Graph: turn it in a wrapper"),
         (MissionSpace(dtype=str), "got MissionSpace: leave MiniGrid's words out by wrappers="),
-        (spaces.Sequence(spaces.Discrete(2)), "got Sequence: describe its values by one of these"),
+        (spaces.Sequence(spaces.Discrete(2)), "got Sequence: give it a fixed size"),
         (spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]), "got OneOf: turn it in a wrapper"),
     ],
 )
 def test_spaces_without_arrays_are_refused_with_a_remedy(space: Any, remedy: str) -> None:
     nest = spaces.Dict({"x": spaces.Tuple([spaces.Discrete(2), space])})
-    with pytest.raises(ConfigError, match=rf"environment: Odd: observation/x\[1\]: .*{remedy}"):
+    with pytest.raises(
+        ConfigError, match=rf"environment: Odd: observation/x\[1\]: .*{remedy}"
+    ) as seen:
         of_gymnasium("Odd", nest, NOTHING)
-    with pytest.raises(ConfigError, match=rf"environment: Odd: action: .*{remedy}"):
+    with pytest.raises(ConfigError, match=rf"environment: Odd: action: .*{remedy}") as done:
         of_gymnasium("Odd", NOTHING, space)
+    assert "ActionWrapper" not in str(seen.value)
+    assert "ObservationWrapper" not in str(done.value)
 
 
 @pytest.mark.parametrize(

@@ -234,9 +234,10 @@ def test_sinks_of_other_distributions_are_written_and_never_end_a_launch(
         sinks.write(gathered(registry))
     sinks.close()
     rows = sys.modules["acme_sinks"].Kept.rows
-    assert rows[:2] == [("open", "one", {"seed": 1})] * 2
-    assert [row[1] for row in rows[2:4]] == [{"trainer/loss": 1.0}, {"trainer/loss": 2.0}]
-    assert rows[4:] == ["closed"], "the broken one was left out"
+    assert rows.count(("open", "one", {"seed": 1})) == 2
+    written = [row for row in rows if row[0] != "open"]
+    assert [row[1] for row in written[:2]] == [{"trainer/loss": 1.0}, {"trainer/loss": 2.0}]
+    assert written[2:] == ["closed"], "the broken one was left out"
     assert caplog.text.count("sink broken failed") == 1
     assert "sink absent cannot be opened" in caplog.text
     assert len((launch / "metrics.jsonl").read_text().splitlines()) == 2

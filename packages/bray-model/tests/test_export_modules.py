@@ -360,6 +360,14 @@ def test_what_a_trace_may_lose_is_not_traced(name, tmp_path):
         write_traced_graph(tmp_path / "g", module, definition.signature, definition.example)
 
 
+def test_what_torch_does_not_trace_prints_no_graph(tmp_path, capfd):
+    module = Calls(lambda parts, x: torch.linalg.matrix_exp(parts[0](x)), network(4, 4)).eval()
+    definition = open_definition(module, zeros(4, 4))
+    with pytest.raises(Exception, match="not supported"):
+        write_traced_graph(tmp_path / "g", module, definition.signature, definition.example)
+    assert capfd.readouterr().out == ""
+
+
 @pytest.mark.parametrize("fault", [None, "raises", "differs", "fixed"])
 def test_what_is_not_traced_right_is_read_by_the_other_exporter(fault, tmp_path, monkeypatch):
     def broken(path, module, signature, example):

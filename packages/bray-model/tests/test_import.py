@@ -6,7 +6,7 @@ import pytest
 
 import bray_model
 
-HEAVY = ("torch", "ray", "tensorboard", "onnx", "onnxruntime", "aiohttp")
+HEAVY = ("torch", "transformers", "ray", "tensorboard", "onnx", "onnxruntime", "aiohttp")
 
 
 def modules_after(code: str) -> set[str]:
@@ -17,7 +17,8 @@ def modules_after(code: str) -> set[str]:
 
 
 def test_importing_loads_nothing_heavy():
-    loaded = modules_after("from bray_model import *\nimport bray_model.commands")
+    more = "import bray_model.commands, bray_model.chat.endpoint, bray_model.text.text_model"
+    loaded = modules_after(f"from bray_model import *\n{more}")
     assert "bray_model.model" in loaded
     assert not loaded.intersection(HEAVY)
 

@@ -164,3 +164,19 @@ def test_the_same_gradients_give_the_same_bits(seed: int) -> None:
             step(module, optimizer, number)
         weights.append([parameter.detach().clone() for parameter in module.parameters()])
     assert all(torch.equal(*both) for both in zip(*weights, strict=True))
+
+
+def test_hooks_of_a_step_are_called() -> None:
+    module = made()
+    flat = FlatAdam(module.parameters(), lr=1e-2)
+    seen: list[str] = []
+    handles = [
+        flat.register_step_pre_hook(lambda *_: seen.append("before")),
+        flat.register_step_post_hook(lambda *_: seen.append("after")),
+    ]
+    step(module, flat, 0)
+    assert seen == ["before", "after"]
+    for handle in handles:
+        handle.remove()
+    step(module, flat, 1)
+    assert len(seen) == 2

@@ -112,7 +112,7 @@ def test_demonstrations_come_from_a_data_set() -> None:
     assert made.buffers["expert"].config == DatasetConfig(
         origin="recordings", path="recorded", batch_size=512
     )
-    assert driver.parts.source.demonstrations == "recorded"
+    assert driver.parts.demonstrations == "recorded"
     assert made.sources["road"].agents == {"*": "driver"}
 
 

@@ -18,7 +18,7 @@ from bray.templates.callbacks import make_callbacks
 from bray.templates.loading import load, parse
 from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
-from bray_core.errors import ConfigError, SettingsError
+from bray_core.errors import ConfigError
 
 HANDS = """\
 trainers:
@@ -105,12 +105,6 @@ def test_environments_of_one_agent_follow_a_curriculum(
     assert {episode.length for episode in told("episode")} == {8}
 
 
-def test_games_have_no_curriculum() -> None:
-    text = HANDS.replace("num_envs: 4,", "num_envs: 4, curriculum: {a: 1},", 1)
-    with pytest.raises(SettingsError, match=r"sources\.hands\.curriculum: unknown key"):
-        parse(text, "mine.yaml")
-
-
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
@@ -147,5 +141,8 @@ def test_a_game_is_an_episode_of_who_plays_in_it() -> None:
     scores = {"red_0": 1.0, "red_1": 0.5, "blue": 0.0}
     played = GameResult(names, returns, lengths, scores)
     assert episode_of(played, "main") == PlayedEpisode(2.0, 5, {"score": 0.75})
+    told = {"red_0": {"gold": 1.0}, "red_1": {"gold": 3.0, "kills": 2.0}}
+    expected = {"score": 0.75, "gold": 2.0, "kills": 2.0}
+    assert episode_of(played._replace(metrics=told), "main") == PlayedEpisode(2.0, 5, expected)
     assert episode_of(played._replace(scores={}), "v3") == PlayedEpisode(-1.0, 5)
     assert episode_of(played, "rival") is None

@@ -140,8 +140,8 @@ CASES = {
     "who plays by itself": (
         "trainers: {a: {algorithm: ppo},\n  b: {algorithm: es}}\ngoal: {agent: a}\n"
         "sources: {m: {kind: agents, environment: x, agents: {x: a, y: b}}}",
-        "2: trainers.b.algorithm: 'es' does not learn side by side with others: it plays by "
-        "itself; train it alone, or choose",
+        "2: trainers.b.algorithm: 'es' does not learn side by side with others: each of its "
+        "episodes is played by other weights, all of one version; train it alone, or choose",
     ),
     "an agent of two players": (
         PPO + GYM + "agents: {a: {}, x: {play: random, model: a}}",
@@ -299,7 +299,7 @@ CASES = {
     "an unknown key": (
         PPO + GYM + "gaol: {}",
         "3: gaol: unknown key, did you mean 'goal'?; allowed: actors, agents, buffers, callbacks, "
-        "enable, goal, keep, models, renders, seed, sources, trainers",
+        "enable, goal, keep, models, renders, seed, sinks, sources, trainers",
     ),
     "a negative seed": (PPO + GYM + "seed: -1", "3: seed: expected 0 or more, got -1"),
 }

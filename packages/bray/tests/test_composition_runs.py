@@ -210,7 +210,7 @@ goal: {max_frames: 100}
 def test_agents_that_differ_need_models_of_their_own(tmp_path: Path) -> None:
     text = TWO.replace("agents: {{red: red, blue: blue}}", "").replace(RACE, "simple_tag_v3")
     with pytest.raises(
-        ConfigError, match=r"sources\.race\.agents: expected a pattern.*adversary_0"
+        ConfigError, match=r"sources\.race\.agents\.red: expected the name.*adversary_0"
     ):
         run_of(tmp_path, text)
     shared = """

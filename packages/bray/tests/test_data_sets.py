@@ -14,7 +14,7 @@ import pytest
 from bray.algorithms import dqn
 from bray.sources import data_sets, demonstrations
 from bray.sources.environments import read_spaces
-from bray.sources.replay_beginning import fill_replay
+from bray.sources.replay_beginning import ReplayBeginning
 from bray.training.off_policy.offline import RecordedSourceConfig
 from bray_actor import PolicyActor, PolicyConfig, Recorder, segment_spec
 from bray_buffer import ReplayBuffer, ReplayConfig
@@ -225,7 +225,7 @@ def test_a_replay_begins_with_a_data_set(tmp_path: Path) -> None:
                 unit="transition", batch_size=64, capacity=32, min_size=1, gamma=GAMMA, seed=1
             )
             buffer = ReplayBuffer(layout, config)
-            assert fill_replay(buffer, str(tmp_path / where), SPACES, GAMMA) == 3
+            assert ReplayBeginning(str(tmp_path / where), SPACES, GAMMA)(buffer) == 3
             batch = buffer.pop().tree
             for at in range(3):
                 drawn = batch["observation"][:, 0] == at
@@ -235,12 +235,10 @@ def test_a_replay_begins_with_a_data_set(tmp_path: Path) -> None:
                 assert batch["discount"][drawn] == pytest.approx(discount)
                 if discount:
                     assert (batch["next_observation"][drawn, 0] == at + 1).all()
-            assert fill_replay(buffer, str(tmp_path / where), SPACES, GAMMA) == 0
+            assert ReplayBeginning(str(tmp_path / where), SPACES, GAMMA)(buffer) == 0
             buffer.close()
 
 
-def test_a_replay_of_other_processes_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"buffer.begin_with: expected a local run, .* got shown"):
-        fill_replay(object(), "shown", SPACES, GAMMA)
+def test_a_replay_of_a_memory_begins_with_nothing() -> None:
     with pytest.raises(ConfigError, match=r"memory_size: expected 0 with buffer.begin_with, .* 4"):
         dqn.DQN.of("CartPole-v1", begin_with="shown", memory_size=4)

@@ -147,15 +147,15 @@ def test_gradients_agree_in_float64(action: str, rows: int) -> None:
         name: leaf.double() if leaf.is_floating_point() else leaf for name, leaf in batch.items()
     }
     batch = {name: leaf[:rows] for name, leaf in batch.items()}
-    advantage = torch.linspace(-1, 1, rows, dtype=torch.float64)
+    batch["advantage"] = torch.linspace(-1, 1, rows, dtype=torch.float64)
     settings = {"clip": 0.2, "value_coefficient": 0.5, "entropy_coefficient": 0.02}
     by_hand = InDouble(module, None)
-    found = by_hand(batch, advantage, **settings)
+    found = by_hand(batch, **settings)
     assert found is not None
     ours = [parameter.grad.clone() for parameter in module.parameters()]
 
     def loss() -> float:
-        again = by_hand(batch, advantage, **settings)
+        again = by_hand(batch, **settings)
         assert again is not None
         return float(again[1].loss)
 

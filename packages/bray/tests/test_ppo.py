@@ -128,8 +128,18 @@ def test_advantages_are_those_of_the_plain_recursion() -> None:
             advantage = delta + 0.9 * 0.7 * alive * advantage
             expected[tuple(tree["observation"][row, t])] = advantage
             following = value
-    for observation, advantage in zip(batch["observation"], batch["advantage"], strict=True):
-        assert float(advantage) == pytest.approx(expected[tuple(observation.numpy())], abs=1e-5)
+    wanted = np.array([expected[tuple(one.numpy())] for one in batch["observation"]])
+    wanted = (wanted - wanted.mean()) / wanted.std()
+    assert batch["advantage"].numpy() == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize(("lengths", "size"), [([8, 8], 4), ([8, 3], 4), ([1], 1)])
+def test_advantages_are_normalised_within_each_minibatch(lengths: list[int], size: int) -> None:
+    for batch in make_trainer(epochs=2, minibatch_size=size).handle(segments(lengths)):
+        advantage = batch["advantage"].double()
+        deviation = 1.0 if len(advantage) > 1 else 0.0
+        assert float(advantage.mean()) == pytest.approx(0.0, abs=1e-6)
+        assert float(advantage.std(correction=0)) == pytest.approx(deviation, abs=1e-6)
 
 
 def test_the_same_seed_makes_the_same_network() -> None:

@@ -117,9 +117,12 @@ def test_curves_of_seeds_become_one_with_a_band() -> None:
         assert [column.tolist() for column in found] == [
             [0, 10, 20],
             middle,
-            [0, 1, 5],
-            [0, 100, 5],
+            [0, 2, 5],  # the quartiles: one seed far away does not widen the band
+            [0, 4, 5],
         ]
+    middle, low, high = (column.tolist() for column in over_seeds(curves, "mean", 100)[1:])
+    assert middle == [0, 22, 5]
+    assert (low, high) == ([0, 2, 5], [0, 22, 5])  # the band holds the line
     assert len(over_seeds(curves, "median", 2)[0]) == 2
 
 

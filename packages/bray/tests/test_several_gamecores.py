@@ -18,9 +18,9 @@ from bray.games.scripted_model import ScriptedModel
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
-from bray.sources.several_gamecores import WorkerSeats, several_gamecores
 from bray.sources.wire.gamecore_play import GamecorePlay
 from bray.sources.wire.seat_plan import SeatPlan
+from bray.sources.wire.several_gamecores import WorkerSeats, several_gamecores
 from bray.training.on_policy import segment_layout
 from bray_actor import PolicyConfig
 from bray_actor.gamecores.multi_agent_gamecore import play_matches

@@ -31,8 +31,8 @@ def write(folder: Path, text: str) -> str:
 def test_a_shipped_template_loads_and_overrides_win() -> None:
     loaded = template.load("cartpole", ["trainer.learning_rate=3e-4", "model.hidden=[32]"])
     assert (loaded.algorithm, loaded.environment) == ("ppo", "CartPole-v1")
-    wanted = {"hidden": (32,), "num_envs": 8, "num_processes": 2, "steps_per_replay": 512}
-    wanted |= {"minibatch_size": 64, "gae_lambda": 0.98}
+    wanted = {"hidden": (32,), "num_envs": 16, "num_processes": 1, "steps_per_replay": 512}
+    wanted |= {"minibatch_size": 128, "gae_lambda": 0.98}
     assert loaded.parts == load_algorithm("ppo").of("CartPole-v1", **wanted).parts
 
 
@@ -171,7 +171,7 @@ def test_code_of_a_users_own_is_named_by_its_file_and_never_run_from_a_text(
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"'cartpol'.*'cartpole'.*known: atari, cartpole"):
+    with pytest.raises(ConfigError, match=r"'cartpol'.*'cartpole'.*known: arithmetic, atari"):
         template.load("cartpol")
 
 

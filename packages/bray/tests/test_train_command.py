@@ -62,7 +62,7 @@ def test_every_algorithm_declares_itself_and_is_plain_data(name: str) -> None:
     assert algorithm.__doc__
     assert algorithm.budget > 0
     assert algorithm.pacing in ("lockstep", "lagging", "ratio", "population", "offline")
-    assert algorithm.serves in ("actor", "function")
+    assert algorithm.serves in ("actor", "function", "text")
     assert "trainer" in algorithm.configs
     assert _read_elsewhere()[name] == str(made.parts)
 
@@ -148,6 +148,7 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path, calls: list[Any]) -
     [
         (["gama=0.9"], "gama: unknown setting of DQN, did you mean 'trainer.gamma'?"),
         (["lr=1e-3"], "lr: unknown setting of DQN, did you mean 'trainer.learning_rate'?"),
+        (["clip=0.1"], "clip: unknown setting of DQN, which only appo, mappo, ppo, "),
         (["trainer.lr=1e-3"], "trainer.lr: unknown key, did you mean 'learning_rate'?"),
         (["gamma"], "command line: expected key=value, got 'gamma'"),
         (["gamma=fast"], "gamma: expected a number"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from gymnasium import spaces
 from PIL import Image
 
 import bray
+from bray.sources import demonstrations
+from bray.templates.loading import load
 from bray.trained.agent import TrainedAgent
+from bray.trained.first_episodes import record_first_episodes
 from bray.trained.simulator_values import to_action, to_observation
 from bray_actor import spaces as gymnasium_spaces
 from bray_core.action_vector import ActionVector
@@ -71,6 +75,87 @@ def test_a_program_and_the_command_make_the_same_trial(trial: Path, tmp_path: Pa
             theirs._model(observation)["logits"], abs=1e-6
         )
         assert ours.evaluate(2).returns == theirs.evaluate(2).returns
+
+
+def test_the_first_launch_leaves_two_episodes_for_the_viewer(trial: Path) -> None:
+    files = demonstrations.files(trial / "episodes")
+    assert len(files) == 2, "later launches have recorded no more"
+    with bray.load(trial) as agent:
+        assert demonstrations.mean_return(trial / "episodes") > 0
+        again = agent.record(trial.parent / "more", 2)
+    assert again.mean == demonstrations.mean_return(trial.parent / "more")
+
+
+@pytest.mark.parametrize(
+    ("task", "setting"),
+    [("CartPole-v1", "render.first_episodes=0"), ("my_game:Game", "render.first_episodes=2")],
+)
+def test_none_are_recorded_where_they_may_take_long_or_nobody_wants_them(
+    trial: Path, tmp_path: Path, task: str, setting: str
+) -> None:
+    shutil.copytree(trial, tmp_path / "trial", ignore=shutil.ignore_patterns("*.episode"))
+    changed = (trial / "config.yaml").read_text().replace("CartPole-v1", task)
+    (tmp_path / "trial" / "config.yaml").write_text(changed)
+    template = load(str(trial), [setting])
+    assert record_first_episodes(template, tmp_path / "trial") == 0
+    with pytest.raises(ConfigError, match="first_episodes: expected 0 to 100, got -1"):
+        load(str(trial), ["render.first_episodes=-1"])
+
+
+def test_what_cannot_be_recorded_is_logged(
+    trial: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(trial, tmp_path / "trial", ignore=shutil.ignore_patterns("episodes"))
+    (tmp_path / "trial" / "episodes").touch()
+    assert record_first_episodes(load(str(trial)), tmp_path / "trial") == 0
+    assert "no first episodes were recorded" in caplog.text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_a_video_of_each_evaluation_changes_nothing_of_the_training(
+    algorithm: str, tmp_path: Path
+) -> None:
+    weights = []
+    for videos in (0, 1):
+        settings = {"ppo": SMALL, "dqn": {"hidden": [4], "warmup_frames": 64}}[algorithm]
+        folder = tmp_path / f"with-{videos}"
+        bray.train(
+            "CartPole-v1",
+            algorithm,
+            goal=1e6,
+            frames=1024,
+            episodes=2,
+            trial=folder,
+            render={"videos": videos, "first_episodes": 0},
+            **{"goal.evaluate_at": 1.0},
+            **settings,
+        ).close()
+        with bray.load(folder) as agent:
+            seen = np.linspace(-0.1, 0.1, 4, dtype=np.float32)
+            weights.append({n: v.tolist() for n, v in agent._model(seen).items()})
+    assert weights[0] == weights[1]
+    assert not (tmp_path / "with-0" / "videos").exists()
+    files = sorted((tmp_path / "with-1" / "videos").iterdir())
+    assert len(files) > 1, "the first one was followed by training"
+    for file in files:
+        assert 0 < int(file.stem) <= 1024
+        assert file.suffix == (".mp4" if shutil.which("ffmpeg") else ".gif")
+        assert file.stat().st_size > 1000
+
+
+def test_videos_of_what_draws_nothing_are_refused_before_the_run(tmp_path: Path) -> None:
+    for task in ("simulator", "my_silent_game:Silent"):
+        settings: dict[str, Any] = {"render": {"videos": 1}}
+        if task == "simulator":
+            settings["source"] = {
+                "command": "play --port {port}",
+                "spaces": {"observation": {"shape": [3]}, "action": {"discrete": 2}},
+            }
+        words = "render.videos: expected 0 where no Gymnasium" if task == "simulator" else "draws"
+        with pytest.raises(ConfigError, match=words):
+            bray.train(task, "ppo", frames=64, trial=tmp_path / "trial", **settings)
+        assert not (tmp_path / "trial").exists()
 
 
 def test_a_trial_that_has_used_its_budget_goes_on(trial: Path) -> None:

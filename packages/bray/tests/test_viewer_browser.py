@@ -279,7 +279,9 @@ def test_keys_do_what_the_help_says(visit: Visit) -> None:
     name = page.locator("tr.at .name").inner_text()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name=name)).to_be_visible()
-    for number, words in enumerate(("Trials", "Loop", "Versions", "League", "Episodes", "Log"), 1):
+    for number, words in enumerate(
+        ("Trials", "Compare", "Loop", "System", "Versions", "League"), 1
+    ):
         page.keyboard.press(str(number))
         expect(page.locator("nav a[aria-current]")).to_have_text(words)
 

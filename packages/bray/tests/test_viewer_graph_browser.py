@@ -143,3 +143,28 @@ def test_two_policies_are_joined_by_keyboard_and_problems_are_at_their_part(
     over = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     page.set_viewport_size({"width": 420, "height": 800})
     assert page.evaluate(over) <= 0
+
+
+@pytest.mark.timeout(300)
+def test_figures_are_on_the_wires_while_a_run_trains(making: Visit, tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(
+        "algorithm: ppo\nmodel: {hidden: [4]}\n"
+        "source: {environment: CartPole-v1, num_envs: 2}\n"
+        "trainer: {steps_per_replay: 64, minibatch_size: 64, epochs: 1}\n"
+        "goal: {episode_return: 100000, max_frames: 1000000000}\n"
+    )
+    page = making.open("builder")
+    expect(part(page, "trainers.policy")).to_be_visible()
+    page.get_by_label("Open").select_option("file/long.yaml")
+    expect(page.locator("#builder-news")).to_contain_text("Opened long.yaml")
+    page.get_by_role("button", name="Start").click()
+    run = page.locator("[data-run='long']")
+    flow = wire(page, "trainers.policy", "models.policy").locator(".wire-figure")
+    expect(flow).to_have_text(re.compile(r"version \d"), timeout=200_000)
+    before = flow.text_content() or ""
+    expect(flow).not_to_have_text(before)  # it goes on
+    expect(run.locator(".state")).to_have_text("running")
+    steps = wire(page, "sources.source", "agents.policy").locator(".wire-figure")
+    expect(steps).to_have_text(re.compile(r"steps/s"))
+    page.get_by_role("button", name="Stop long").click()
+    expect(run.locator(".state")).to_have_text("ended")

@@ -82,6 +82,17 @@ def test_the_tail_is_that_of_the_newest_launch_that_wrote(tmp_path: Path) -> Non
     assert 100 < len(found) < 5000
 
 
+def test_a_launch_that_has_not_played_yet_takes_no_figure_away(tmp_path: Path) -> None:
+    before, after = tmp_path / "launches" / "20260101-000000", tmp_path / "launches" / "20260102-1"
+    begun = {"process/cpu_cores{component=driver}": 1.0, "machine/cpu_share{host=a}": 0.5}
+    write(after, [line(0, 20.0, **begun)])
+    assert [row.wall_time_s for row in tail(tmp_path)] == [20.0]
+    write(before, [line(10, 10.0, **{"trainer/loss": 1.0})])
+    assert [row.wall_time_s for row in tail(tmp_path)] == [10.0]
+    write(after, [line(20, 21.0, **{"trainer/loss": 0.5})])
+    assert [row.wall_time_s for row in tail(tmp_path)] == [20.0, 21.0]
+
+
 def test_what_is_no_line_is_left_out() -> None:
     good = json.dumps(line(1, a=1.0)).encode()
     found = rows(b"\n".join([b"[]", b'{"values": 3}', b"\xff", good, good[:-3]]))

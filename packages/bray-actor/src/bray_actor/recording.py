@@ -181,11 +181,8 @@ class Recorder:
 
     def _write(self, episode: Episode, size: int) -> None:
         try:
-            # No part of a name comes from the network. The time makes names sort by age.
-            began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(episode.began_s))
             self._written += 1
-            name = f"{began}-{self._token}-{self._written:06d}{SUFFIX}"
-            write_atomic(self._folder / name, _MAGIC + zlib.compress(_encode(episode), 1))
+            _write(self._folder, episode, f"{self._token}-{self._written:06d}")
             for old in self.files()[: -self._max_files]:
                 old.unlink(missing_ok=True)
         except Exception as error:  # noqa: BLE001  whatever it is, it must not end the thread
@@ -197,6 +194,28 @@ class Recorder:
     def _lose(self, reason: str) -> None:
         self._log.error(f"an episode is not recorded: {reason}")
         metrics.record("actor/recordings_lost", 1, kind="count")
+
+
+def write_episode(folder: str | Path, episode: Episode) -> Path:
+    """Write one episode into a folder, which is made if it is absent; return the file.
+
+    Args:
+        folder: Folder of the files.
+        episode: What it holds.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return _write(Path(folder), episode, f"one-{uuid4().hex[:15]}")
+
+
+def _write(folder: Path, episode: Episode, end: str) -> Path:
+    # No part of a name comes from the network. The time makes names sort by age.
+    began = time.strftime("%Y%m%dT%H%M%S", time.gmtime(episode.began_s))
+    file = folder / f"{began}-{end}{SUFFIX}"
+    write_atomic(file, _MAGIC + zlib.compress(_encode(episode), 1))
+    return file
 
 
 def is_drawn(session: str, share: float) -> bool:

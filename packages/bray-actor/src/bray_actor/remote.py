@@ -127,12 +127,12 @@ class PlayReports:
         self._asked: dict[int, tuple[Any, float]] = {}
         """The answer that each worker owes, and since when."""
         self._silent: set[int] = set()
-        self._news: tuple[Any] | None = None
-        """What all workers are told, the newest alone."""
+        self._news: dict[type, Any] = {}
+        """What all workers are told, the newest of each kind alone."""
 
     def tell(self, news: Any) -> None:
         """Tell all workers, and later those that start again."""
-        self._news = (news,)
+        self._news[type(news)] = news
         for worker in range(self._pool.size):
             self._pool.submit("tell", news, worker=worker)
 
@@ -163,8 +163,8 @@ class PlayReports:
                 if self._pids.setdefault(worker, pid) != pid:
                     self._note_lost(worker, "it has another process")  # back before it was missed
                     self._pids[worker] = pid
-                    if self._news is not None:  # its process has not heard it
-                        self._pool.submit("tell", *self._news, worker=worker)
+                    for news in self._news.values():  # its process has not heard it
+                        self._pool.submit("tell", news, worker=worker)
                 self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
@@ -238,7 +238,8 @@ class RemoteRollouts:
     def tell(self, news: Any) -> None:
         """Tell the runners of all workers what the driver says: new opponents, or new options.
 
-        They hear it before their next steps. A worker that is replaced hears the last news again.
+        They hear it before their next steps. A worker that is replaced hears the last news of each
+        kind again.
 
         Args:
             news: What the runners' cast takes, or `NewResetOptions` for their environments; at most

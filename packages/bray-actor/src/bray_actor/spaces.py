@@ -22,10 +22,12 @@ ALIASES = {"cartpole": "CartPole-v1"}
 _WHOLE = "biu"
 """Kinds of numpy's types that hold no fractions."""
 _REMEDIES = {
-    "Text": "turn the text into numbers in a wrapper (gymnasium.ObservationWrapper), such as the "
-    "indices of its words (MultiDiscrete)",
-    "Graph": "turn it in a wrapper (gymnasium.ObservationWrapper) into arrays of a fixed size: the "
-    "nodes' features and an adjacency matrix",
+    "Text": "turn the text into numbers in a wrapper ({wrapper}), such as the indices of its words "
+    "(MultiDiscrete)",
+    "Graph": "turn it in a wrapper ({wrapper}) into arrays of a fixed size: the nodes' features "
+    "and an adjacency matrix",
+    "Sequence": "give it a fixed size in a wrapper ({wrapper}): a Tuple of the most parts that "
+    "there may be, and a Discrete that says how many count",
     "MissionSpace": "leave MiniGrid's words out by wrappers=[minigrid.wrappers:ImgObsWrapper], or "
     "turn them into numbers in a wrapper of yours",
     "OneOf": "turn it in a wrapper into a Dict of a Discrete, which says which, and of all parts",
@@ -144,12 +146,12 @@ def of_gymnasium(origin: str, observation: Any, action: Any) -> Spaces:
     return Spaces(
         origin,
         _some_leaves(observation, f"environment: {origin}: observation"),
-        _some_leaves(action, f"environment: {origin}: action"),
+        _some_leaves(action, f"environment: {origin}: action", is_action=True),
     )
 
 
-def _some_leaves(space: Any, path: str) -> Nested:
-    leaves = _leaves(space, path)
+def _some_leaves(space: Any, path: str, *, is_action: bool = False) -> Nested:
+    leaves = _leaves(space, path, is_action=is_action)
     if not any(True for _ in nested.items(leaves)):
         raise ConfigError(
             f"{path}: expected one number or more, got {space}: where there is nothing, let a "
@@ -164,7 +166,7 @@ def _some_leaves(space: Any, path: str) -> Nested:
     return leaves
 
 
-def _leaves(space: Any, path: str) -> Nested:
+def _leaves(space: Any, path: str, *, is_action: bool = False) -> Nested:
     spaces = import_gymnasium().spaces
     if isinstance(space, spaces.Dict):
         if any(not isinstance(name, str) for name in space):
@@ -172,9 +174,14 @@ def _leaves(space: Any, path: str) -> Nested:
                 f"{path}: expected a Dict whose names are words, got {list(space)}: rename "
                 "its parts in a wrapper, or make it a Tuple"
             )
-        return {name: _leaves(child, f"{path}/{name}") for name, child in space.items()}
+        return {
+            name: _leaves(child, f"{path}/{name}", is_action=is_action)
+            for name, child in space.items()
+        }
     if isinstance(space, spaces.Tuple):
-        return tuple(_leaves(child, f"{path}[{i}]") for i, child in enumerate(space))
+        return tuple(
+            _leaves(child, f"{path}[{i}]", is_action=is_action) for i, child in enumerate(space)
+        )
     if isinstance(space, spaces.Discrete):
         return LeafSpace("category", "int64", (), (int(space.n),), start=int(space.start))
     if isinstance(space, spaces.MultiDiscrete):
@@ -191,6 +198,8 @@ def _leaves(space: Any, path: str) -> Nested:
         kind = kind_of(dtype, shape)
         return LeafSpace(kind, dtype, shape, low=_bound(space.low), high=_bound(space.high))
     remedy = _REMEDIES.get(type(space).__name__, "describe its values by one of these")
+    wrapper = "ActionWrapper" if is_action else "ObservationWrapper"
+    remedy = remedy.format(wrapper=f"gymnasium.{wrapper}")
     raise ConfigError(
         f"{path}: expected Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, "
         f"got {type(space).__name__}: {remedy}"

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from bray_core import metrics
-from bray_core.errors import AlreadyExistsError, ConfigError, MissingExtraError, NotFoundError
+from bray_core.errors import (
+    AlreadyExistsError,
+    CodecError,
+    ConfigError,
+    MissingExtraError,
+    NotFoundError,
+)
+from bray_core.files.json_file import read_object
 from bray_core.metrics.hub import GatheredMetrics, Hub
+from bray_core.metrics.named_sinks import NamedSink, SinkEntries, find_sinks
+from bray_core.metrics.run_sinks import SinkEnding
 from bray_core.metrics.sinks import Sinks
 from bray_core.remote.restart_limit import RestartLimit
 from bray_core.settings.choice import closest
 from bray_core.trials.experiment import Experiment
+from bray_core.trials.launch_record import ending_of
+from bray_core.trials.trial import RESULT
 
 _TRAINED = "trainer/train_s"
 """Metric that a trainer records after each replay: with the first one the launch goes on."""
+
+logger = logging.getLogger(__name__)
 
 RuntimeKind: TypeAlias = Literal["local", "ray"]
 
@@ -31,12 +45,13 @@ class Runtime:
         owns_ray: bool = False,
         config: Mapping[str, Any] | None = None,
         host: str = "127.0.0.1",
+        sinks: Sequence[NamedSink] = (),
     ) -> None:
         self.experiment = experiment
         self.runtime = runtime
         self._owns_ray = owns_ray
         metrics.registry().clear()  # counts are a launch's own
-        self.sinks = Sinks(experiment.launch, config)
+        self.sinks = Sinks(experiment.launch, config, sinks)
         """Writers of metrics."""
         self.hub = Hub(host=host, write=self._write, write_line=experiment.log.write_line)
         """Hub that gathers the metrics and logs of all processes."""
@@ -63,9 +78,20 @@ class Runtime:
         finally:
             try:
                 self.hub.close()
-                self.sinks.close()
+                self.sinks.close(self._ending(error))
             finally:
                 self.experiment.close(error)
+
+    def _ending(self, error: BaseException | None) -> SinkEnding:
+        """Return what sinks are told of the end."""
+        state = ending_of(error)
+        if state != "finished":
+            return SinkEnding(state=state)
+        try:
+            return SinkEnding(result=read_object(self.experiment.path / RESULT) or {})
+        except CodecError as failure:  # the sinks still get their figures
+            logger.warning("%s", failure)
+            return SinkEnding()
 
     def __enter__(self) -> Runtime:
         return self
@@ -84,6 +110,7 @@ def init(
     address: str | None = None,
     config: Mapping[str, Any] | None = None,
     restarts: RestartLimit | None = None,
+    sinks: SinkEntries = (),
 ) -> Runtime:
     """Open a trial and start its runtime.
 
@@ -94,11 +121,13 @@ def init(
         address: Address of a running Ray cluster (`ray` only); None starts one on this machine.
         config: Settings, written to the trial's `config.yaml` once the launch goes on.
         restarts: How often a worker on Ray may die before the run ends; None takes the default.
+        sinks: Where metrics are written, too: names of sinks such as `csv`, or names with settings
+            such as `{"wandb": {"project": "walker"}}`.
 
     Raises:
-        ConfigError: An unknown runtime, or an address for `local`.
+        ConfigError: An unknown runtime or sink, or an address for `local`.
         AlreadyExistsError: This process has a runtime, or another process runs the trial.
-        MissingExtraError: Ray is asked for but not installed.
+        MissingExtraError: Ray or a sink is asked for but not installed.
     """
     global _current
     if runtime not in get_args(RuntimeKind):
@@ -110,10 +139,15 @@ def init(
         raise AlreadyExistsError(
             f"init: this process already runs {_current.experiment.path}: call shutdown first"
         )
+    named = find_sinks(sinks)
+    for sink in named:
+        sink.check()
     experiment = Experiment.open(Path(project), trial, config)
     try:
         owns_ray, host = _start_ray(address, restarts) if runtime == "ray" else (False, "127.0.0.1")
-        _current = Runtime(experiment, runtime, owns_ray=owns_ray, config=config, host=host)
+        _current = Runtime(
+            experiment, runtime, owns_ray=owns_ray, config=config, host=host, sinks=named
+        )
     except BaseException as error:
         experiment.close(error)
         raise

@@ -36,6 +36,15 @@ def _add_tolerance(parser: argparse.ArgumentParser, help: str) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from bray_model.text.text_folder import copy_language_model, find_language_model
+
+    language_model = find_language_model(options.path)
+    if language_model is not None:
+        _say(f"language model in {language_model}: transformers and vLLM open it as it is")
+        if options.output is not None:
+            copy_language_model(language_model, options.output)
+            _say(f"copied to {options.output}; try: bray validate {options.output}")
+        return 0
     from bray_model.export.export_folder import copy_export, find_export, read_report
     from bray_model.export_files.manifest import check_files
 
@@ -61,6 +70,11 @@ def _validate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _validate(options: argparse.Namespace) -> int:
+    from bray_model.text.text_folder import find_language_model
+
+    language_model = find_language_model(options.path)
+    if language_model is not None:
+        return _validate_language_model(language_model)
     from bray_model.export.export_folder import find_export, read_report
     from bray_model.export.validate import validate
     from bray_model.export_files.manifest import check_files
@@ -70,6 +84,19 @@ def _validate(options: argparse.Namespace) -> int:
     _say(f"{manifest.name} version {manifest.version} in {export}: all checksums match")
     _say(f"compared with its module when it was made:\n{read_report(export).table()}")
     for line in validate(export, manifest, options.tolerance):
+        _say(line)
+    _say("valid")
+    return 0
+
+
+def _validate_language_model(folder: Path) -> int:
+    from bray_core.errors import MissingExtraError
+
+    try:
+        from bray_model.text.validate_text import validate_text
+    except ImportError as error:
+        raise MissingExtraError("a language model", "bray-model", "llm") from error
+    for line in validate_text(folder):
         _say(line)
     _say("valid")
     return 0
@@ -167,13 +194,13 @@ def _say(text: str) -> None:
 
 export = Command(
     "export",
-    "check a trial's newest ONNX export, show how exact it is, and copy it with --output",
+    "check a trial's newest export, show how exact it is, and copy it with --output",
     _export_arguments,
     _export,
 )
 validate = Command(
     "validate",
-    "check an export without torch: checksums, shapes, batch sizes, exchanged weights",
+    "check an export without torch, or a language model beside transformers",
     _validate_arguments,
     _validate,
 )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.optim import optimizer
 
 from bray_trainer.adam import UncompiledAdam
 
@@ -93,9 +94,17 @@ class FlatAdam(UncompiledAdam):
             gradient.mul_(scale)
         return norm
 
-    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters; see `torch.optim.Adam.step`."""
+        hooks = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
+        if hooks or optimizer._global_optimizer_pre_hooks or optimizer._global_optimizer_post_hooks:
+            return _step_with_hooks(self, closure)
+        return self._step(closure)
+
+    step.hooked = True  # type: ignore[attr-defined]  # torch's wrapper takes as long as a step
+
+    @torch.no_grad()
+    def _step(self, closure: Callable[[], Any] | None = None) -> Any:
         gradient = self.gradient() if closure is None and len(self.param_groups) == 1 else None
         moments = None if gradient is None else self._joined_moments()
         if gradient is None or moments is None:
@@ -165,6 +174,9 @@ class FlatAdam(UncompiledAdam):
             for state in self.state.values():
                 state["step"] = state["step"].clone()
         self._moments = None
+
+
+_step_with_hooks: Any = optimizer.Optimizer.profile_hook_step(FlatAdam._step)
 
 
 def can_join(parameters: Sequence[Tensor]) -> bool:

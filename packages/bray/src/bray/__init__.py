@@ -1,7 +1,8 @@
 """Train reinforcement-learning agents and put them in production: the umbrella package.
 
 Re-exports the public names of the seven packages, loaded when first used, and adds `init`, the
-switch between one process and a Ray cluster, and `train` and `load`, which return a trained policy.
+switch between one process and a Ray cluster, `train` and `load`, which return a trained
+policy, and `search`, which looks for settings.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from bray_core import lazy
 if TYPE_CHECKING:
     from bray.callbacks import Callback
     from bray.run import Run, init
+    from bray.searching.program import search
     from bray.trained.programs import load, train
     from bray_actor import Actor
     from bray_actor.remote import RemoteActor
@@ -41,6 +43,7 @@ _HOME = {
     "Trainer": "bray_trainer",
     "init": "bray.run",
     "load": "bray.trained.programs",
+    "search": "bray.searching.program",
     "shutdown": "bray_core.runtime",
     "train": "bray.trained.programs",
 }
@@ -60,6 +63,7 @@ __all__ = [
     "Trainer",
     "init",
     "load",
+    "search",
     "shutdown",
     "train",
 ]

@@ -147,6 +147,7 @@ class Components:
         *,
         transform: Callable[[Nested], Nested] | None = None,
         num_workers: int = 1,
+        begin: Callable[[ReplayBuffer], object] | None = None,
     ) -> AnyBuffer:
         """Create a queue or a replay: in this process, or a `RemoteBuffer`.
 
@@ -159,8 +160,10 @@ class Components:
             config: a `BufferConfig` makes a queue, a `ReplayConfig` a replay.
             transform: changes each batch, as in `bray_buffer.Buffer`.
             num_workers: number of processes on Ray, one for each rank of a trainer.
+            begin: called with a replay that holds nothing, in the process that has it: what it
+                begins with, again where a killed process was replaced. It is pickled on Ray.
         """
-        from bray_buffer import ReplayConfig, make_buffer
+        from bray_buffer import Buffer, ReplayBuffer, ReplayConfig, make_buffer
 
         made: AnyBuffer
         if self.is_local:
@@ -168,12 +171,17 @@ class Components:
         else:
             from bray_buffer.remote import RemoteBuffer
 
-            made = RemoteBuffer(name, layout, config, num_workers, transform=transform)
+            made = RemoteBuffer(name, layout, config, num_workers, transform=transform, begin=begin)
         self.close_with(made)
         if isinstance(config, ReplayConfig):
             content = ReplayContent(made, self.experiment, name, is_local=self.is_local)
             content.restore()
             self._open.callback(content.save)  # runs before the buffer's own `close`
+            if isinstance(made, ReplayBuffer):
+                if begin is not None:
+                    begin(made)
+            elif begin is not None and not isinstance(made, Buffer):
+                made.begin()
         return made
 
     def trainer(

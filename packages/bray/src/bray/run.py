@@ -16,6 +16,7 @@ from bray.components import Components
 from bray.retention import RetentionPolicy
 from bray_core import runtime as core_runtime
 from bray_core.errors import ClosedError
+from bray_core.metrics.named_sinks import SinkEntries
 from bray_core.remote.restart_limit import RestartLimit
 
 
@@ -133,6 +134,7 @@ def init(
     config: Mapping[str, object] | None = None,
     keep: RetentionPolicy | None = None,
     restarts: RestartLimit | None = None,
+    sinks: SinkEntries = (),
 ) -> Run:
     """Open a trial and start the runtime.
 
@@ -146,9 +148,13 @@ def init(
         keep: policy of what stays on disk; None leaves it to each model and trainer.
         restarts: limit of how often workers on Ray may die before the run ends; None takes the
             default.
+        sinks: where metrics are written, too: names such as `csv`, or names with settings such as
+            `{"wandb": {"project": "walker"}}`.
 
     Raises:
-        ConfigError: the trial's name or the runtime is not valid.
+        ConfigError: the trial's name, the runtime or a sink is not valid.
+        MissingExtraError: the library of a sink is not installed.
         AlreadyExistsError: this process has a run open, or another process runs this trial.
     """
-    return Run(core_runtime.init(project, trial, runtime, address, config, restarts), keep)
+    opened = core_runtime.init(project, trial, runtime, address, config, restarts, sinks)
+    return Run(opened, keep)

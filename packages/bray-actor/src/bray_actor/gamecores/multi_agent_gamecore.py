@@ -19,12 +19,18 @@ from typing import Any
 
 import numpy as np
 
+from bray_actor.episodes import metrics_of_info
 from bray_actor.gamecores.actor_client import connect, exchange_bodies
 from bray_actor.gamecores.gamecore_process import add_process_arguments, run_process
 from bray_actor.gamecores.lanes import TICK_TIMEOUT_S, check_numbers, lane_seed, lane_share
-from bray_actor.multi_agent.environment import AgentTick, MultiAgentEnvironment
+from bray_actor.multi_agent.environment import (
+    AgentTick,
+    MultiAgentEnvironment,
+    takes_options,
+)
 from bray_core import codec
 from bray_core.action_vector import ActionVector
+from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 from bray_server import Client, Request
 from bray_server.sessions.services import Service
@@ -87,7 +93,7 @@ def _play(client: Client, lanes: Sequence[_GameLane]) -> None:
         playing = [lane for lane in lanes if not lane.is_done]
         if not playing:
             return
-        _exchange(client, [request for lane in playing for request in lane.starts()])
+        _start(client, playing)
         _exchange(client, [request for lane in playing for request in lane.ends()])
         over = [lane for lane in playing if lane.is_over]
         for lane in over:
@@ -98,6 +104,16 @@ def _play(client: Client, lanes: Sequence[_GameLane]) -> None:
         replies = iter(_exchange(client, [request for some in ticks for request in some]))
         for lane, requests in zip(playing, ticks, strict=True):
             lane.step([next(replies) for _ in requests])
+
+
+def _start(client: Client, lanes: Sequence[_GameLane]) -> None:
+    """Start the sessions of agents that have appeared; take the options that they are told."""
+    while requests := [lane.starts() for lane in lanes]:
+        replies = iter(_exchange(client, [request for some in requests for request in some]))
+        for lane, some in zip(lanes, requests, strict=True):
+            lane.take_options([next(replies) for _ in some])
+        if not any(requests):
+            return
 
 
 def _exchange(client: Client, requests: list[Request]) -> list[bytes]:
@@ -118,6 +134,10 @@ class _GameLane:
         self._sides = {agent: side for side, agent in enumerate(environment.agents)}
         self._agents: dict[str, _AgentSession] = {}
         self._ended: list[str] = []
+        self._options: Mapping[str, Any] | None = None
+        """Options that games begin with; None: none were told."""
+        self._has_moved = False
+        """Whether somebody has acted in the game at hand."""
 
     @property
     def is_done(self) -> bool:
@@ -133,7 +153,8 @@ class _GameLane:
         """Begin a game."""
         self._agents = {}
         if not self.is_done:
-            self._see(self.environment.reset(seed))
+            self._has_moved = False
+            self._see(self._reset(seed))
 
     def finish(self) -> None:
         """Keep the game's returns, and begin the next one."""
@@ -161,6 +182,33 @@ class _GameLane:
         """Return what starts the sessions of agents that have appeared."""
         return [a.start() for a in self._agents.values() if not a.has_started]
 
+    def take_options(self, replies: Sequence[bytes]) -> None:
+        """Take the answers to `starts`: a game that has just begun begins anew with other options.
+
+        Raises:
+            ConfigError: the environment takes none.
+        """
+        told = [codec.decode(reply).get("settings") for reply in replies if reply]
+        options = next((one for one in told if one is not None), None)
+        if self._has_moved or options is None or options == self._options:
+            return
+        if not takes_options(self.environment):
+            raise ConfigError(
+                "settings: expected an environment that takes options, reset(seed, options=…), got "
+                f"{type(self.environment).__name__}: run without a curriculum"
+            )
+        self._options = options
+        for agent in self._agents.values():
+            agent.acts = False
+        self._see(self._reset(None))
+
+    def _reset(self, seed: int | None) -> dict[str, AgentTick]:
+        if self._options is None:
+            return self.environment.reset(seed)
+        reset: Any = self.environment.reset
+        ticks: dict[str, AgentTick] = reset(seed, options=dict(self._options))
+        return ticks
+
     def ends(self) -> list[Request]:
         """Return what ends the sessions of agents that have left."""
         return [agent.end() for agent in self._agents.values() if agent.is_leaving]
@@ -178,6 +226,7 @@ class _GameLane:
         }
         for name in acting:
             self._agents[name].acts = False
+        self._has_moved = True
         self._see(self.environment.step(actions))
 
 
@@ -213,6 +262,8 @@ class _AgentSession:
             self._message["reward"] = float(tick.reward)
             self._message["terminated"] = bool(tick.terminated)
             self._message["truncated"] = bool(tick.truncated)
+        if tick.has_ended and (told := metrics_of_info(tick.info, None, ())):
+            self._message["metrics"] = told
 
     def start(self) -> Request:
         """Return what starts its session."""

@@ -7,6 +7,7 @@ agent that acts next, and for each whose episode has ended.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -50,6 +51,8 @@ class MultiAgentEnvironment(Protocol):
     def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
         """Begin a game; return the ticks of those who act first.
 
+        An environment that follows a curriculum takes `options`, a mapping, besides.
+
         Args:
             seed: seed of the environment's draws; None goes on with those of before.
         """
@@ -68,3 +71,14 @@ class MultiAgentEnvironment(Protocol):
     def close(self) -> None:
         """Free what it holds."""
         ...
+
+
+def takes_options(environment: MultiAgentEnvironment) -> bool:
+    """Return whether an environment's `reset` takes options, `reset(seed, options=…)`."""
+    told: bool | None = getattr(environment, "takes_options", None)
+    if told is not None:
+        return told
+    parameters = inspect.signature(environment.reset).parameters
+    return "options" in parameters or any(
+        one.kind is one.VAR_KEYWORD for one in parameters.values()
+    )

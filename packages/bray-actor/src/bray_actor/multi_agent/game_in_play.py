@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from bray_actor.environments.error_limit import ERROR
-from bray_actor.multi_agent.environment import AgentTick, MultiAgentEnvironment
+from bray_actor.episodes import metrics_of_info
+from bray_actor.multi_agent.environment import AgentTick, MultiAgentEnvironment, takes_options
 from bray_actor.multi_agent.player import Player
 from bray_actor.multi_agent.seat import Cast, GameResult, Seat
 from bray_actor.multi_agent.seat_batch import Place, SeatBatches
@@ -24,6 +26,7 @@ class GameInPlay:
         batches: Rows of the seats.
         seed: Seed of the casts and of the policies' draws.
         record_of: Function that returns where a seat's steps are recorded.
+        info_metrics: Keys of the agents' infos that are metrics of their episodes, too.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class GameInPlay:
         *,
         seed: int,
         record_of: Callable[[Seat], SeatRecord | None],
+        info_metrics: Sequence[str] = (),
     ) -> None:
         self._env = environment
         self._index = index
@@ -42,6 +46,10 @@ class GameInPlay:
         self._batches = batches
         self._seed = seed
         self._record_of = record_of
+        self._info_metrics = info_metrics
+        self._metrics: dict[str, dict[str, float]] = {}
+        self.reset_options: Mapping[str, Any] | None = None
+        """Options that later games begin with; None: none."""
         self._random = random.Random(f"{seed}/{index}/cast")
         self._number = 0
         self._seats: dict[str, Seat] = {}
@@ -73,12 +81,32 @@ class GameInPlay:
             self._batches.reserve(seat, (self._index, agent))
         self._number += 1
         self.num_rounds = 0
-        self._see(self._env.reset(seed))
+        self._metrics = {}
+        self._see(self._reset(seed))
         if self.is_over:
             raise ConfigError(
                 "environment: a game began in which nobody acts: its reset must return the tick of "
                 "an agent that acts"
             )
+
+    def check_reset_options(self) -> None:
+        """Refuse options for an environment whose `reset` takes none.
+
+        Raises:
+            ConfigError: it takes none.
+        """
+        if not takes_options(self._env):
+            raise ConfigError(
+                "source.curriculum: expected an environment that takes options, reset(seed, "
+                f"options=…), got {getattr(self._env, 'name', type(self._env).__name__)}"
+            )
+
+    def _reset(self, seed: int | None) -> Mapping[str, AgentTick]:
+        if self.reset_options is None:
+            return self._env.reset(seed)
+        reset: Any = self._env.reset
+        ticks: Mapping[str, AgentTick] = reset(seed, options=dict(self.reset_options))
+        return ticks
 
     def _leave(self) -> None:
         for agent, seat in self._seats.items():
@@ -125,11 +153,18 @@ class GameInPlay:
             if agent not in self.players:
                 self.players[agent] = self._player(agent)
             self.players[agent].see(ticks[agent])
+            if ticks[agent].has_ended:
+                self._note_metrics(agent, ticks[agent])
         self._acting = [
             agent for agent in self._seats if agent in ticks and not ticks[agent].has_ended
         ]
         if self.is_over:
             self._end_the_rest()
+
+    def _note_metrics(self, agent: str, tick: AgentTick) -> None:
+        found = metrics_of_info(tick.info, None, self._info_metrics)
+        if found:
+            self._metrics[agent] = found
 
     def _order(self, agent: str) -> int:
         if agent not in self._seats:
@@ -157,6 +192,7 @@ class GameInPlay:
             {agent: seat.name for agent, seat in self._seats.items()},
             {agent: player.episode_return for agent, player in self.players.items()},
             {agent: player.length for agent, player in self.players.items()},
+            metrics=self._metrics,
         )
 
     def close(self) -> None:

@@ -35,6 +35,8 @@ class Match:
     """Steps of these."""
     scores: dict[str, float] = field(default_factory=dict)
     """Scores of these, where the simulator says some."""
+    metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """What the simulator said of their episodes besides, where it says something."""
 
     @property
     def num_sides(self) -> int:
@@ -93,6 +95,7 @@ class Match:
             {agent: self.returns[agent] for agent in agents},
             {agent: self.lengths[agent] for agent in agents},
             {agent: self.scores[agent] for agent in agents if agent in self.scores},
+            {agent: self.metrics[agent] for agent in agents if agent in self.metrics},
         )
 
 

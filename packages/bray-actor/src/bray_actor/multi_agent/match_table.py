@@ -135,6 +135,8 @@ class MatchTable:
             match.lengths[agent] = actor.episode_length
             if actor.score is not None:
                 match.scores[agent] = actor.score
+            if actor.episode_metrics:
+                match.metrics[agent] = actor.episode_metrics
             if not match.is_void and len(match.returns) == match.num_sides:
                 self._add(match.result())
                 del self._matches[match.name]

@@ -153,6 +153,10 @@ class OpenSpielGame:
             {"observation": observation, "action_mask": mask}, self._take_reward(player)
         )
 
+    def render(self) -> str:
+        """Return the game's state as OpenSpiel writes it."""
+        return str(self._state)
+
     def close(self) -> None:
         """Forget the game."""
         self._state = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bray_actor.multi_agent.environment import AgentTick
-from bray_actor.multi_agent.pettingzoo_game import PettingZooGame
+from bray_actor.multi_agent.pettingzoo_game import PettingZooGame, given
 from bray_core.nested import Nested
 
 
@@ -21,9 +21,11 @@ class ParallelGame(PettingZooGame):
         infos: Mapping[str, Any] = self._env.reset(seed=0)[1]
         return infos
 
-    def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> dict[str, AgentTick]:
         """Begin a game; all who are there act."""
-        observations, infos = self._env.reset(seed=seed)
+        observations, infos = self._env.reset(seed=seed, **given(options))
         return {
             agent: self._tick(agent, observations, infos, 0.0, (False, False))
             for agent in self._env.agents

@@ -10,6 +10,11 @@ from bray_actor.multi_agent.agent_view import AgentView, agents_of, tells_masks
 from bray_core.spaces import Spaces
 
 
+def given(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments of a reset with options; none without: some environments take none."""
+    return {} if options is None else {"options": dict(options)}
+
+
 class PettingZooGame(ABC):
     """Agents and spaces of one of PettingZoo's environments.
 
@@ -40,6 +45,10 @@ class PettingZooGame(ABC):
         if agent not in self._views:
             self._views[agent] = AgentView(self._env, agent, tells_mask=self._tells_mask)
         return self._views[agent]
+
+    def render(self) -> Any:
+        """Return the game as it stands, an image `[H, W, 3]` or text; None: it draws nothing."""
+        return self._env.render()
 
     def close(self) -> None:
         """Close the environment."""

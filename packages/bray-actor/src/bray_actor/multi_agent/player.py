@@ -64,6 +64,8 @@ class Player:
         """Seat that answers for it."""
         self.action: Nested = None
         """Action that it takes next, as the environment wants it."""
+        self.outputs: Nested = None
+        """What its model answered to what it saw last; None before the first answer."""
         self.episode_return = 0.0
         """Sum of its rewards."""
         self.length = 0
@@ -164,7 +166,7 @@ class Player:
         Raises:
             SpecError: the outputs do not fit the action space; names them.
         """
-        outputs = answer.outputs
+        outputs = self.outputs = answer.outputs
         if self._decoder is None:
             self._decoder = self._decoder_of(outputs)
         if self.seat.config.deterministic:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from bray_actor.environments.error_limit import ERROR, Renewal
-from bray_actor.multi_agent.environment import AgentTick, MultiAgentEnvironment
+from bray_actor.multi_agent.environment import (
+    AgentTick,
+    MultiAgentEnvironment,
+    takes_options,
+)
 from bray_core.errors import BrayError
 from bray_core.nested import Nested
 from bray_core.spaces import Spaces
@@ -24,6 +29,8 @@ class RecoveringGame:
     """
 
     def __init__(self, make: Callable[[], MultiAgentEnvironment], name: str) -> None:
+        self.name = name
+        """What is played, for messages."""
         self._game = make()
         self._renewal = Renewal(make, name)
 
@@ -36,18 +43,32 @@ class RecoveringGame:
         """Return what an agent sees and may do."""
         return self._game.spaces(agent)
 
-    def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
+    @property
+    def takes_options(self) -> bool:
+        """Whether the environment's `reset` takes options."""
+        return takes_options(self._game)
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> dict[str, AgentTick]:
         """Begin a game, with another environment where that fails."""
         if seed is not None:
             self._renewal.seed = seed
         while True:
             try:
-                return self._game.reset(seed)
+                return self._reset(seed, options)
             except BrayError:
                 raise
             except Exception as error:  # noqa: BLE001  the boundary to code of others
                 self._renewal.renew(self._game, self._begin, error)
                 seed = self._renewal.next_seed()
+
+    def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> dict[str, AgentTick]:
+        if options is None:
+            return self._game.reset(seed)
+        reset: Any = self._game.reset
+        ticks: dict[str, AgentTick] = reset(seed, options=options)
+        return ticks
 
     def step(self, actions: Mapping[str, Nested]) -> dict[str, AgentTick]:
         """Take the actions; where that fails all who acted are truncated.
@@ -68,6 +89,11 @@ class RecoveringGame:
         self._game = game
         if self._renewal.seed is not None:  # its next reset may bring none
             game.reset(self._renewal.next_seed())
+
+    def render(self) -> Any:
+        """Return the game as it stands, as its environment draws it; None: it draws nothing."""
+        render = getattr(self._game, "render", None)
+        return None if render is None else render()
 
     def close(self) -> None:
         """Close the environment."""

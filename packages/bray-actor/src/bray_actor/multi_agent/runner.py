@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from bray_actor.episodes import record_metrics
 from bray_actor.multi_agent.environment import MultiAgentEnvironment
 from bray_actor.multi_agent.game_in_play import GameInPlay
 from bray_actor.multi_agent.player import Player
@@ -41,6 +42,9 @@ class MultiAgentRunner:
             not named have no bound.
         ends_with_first: Whether `run` returns as soon as one seat's quota is filled, so that its
             trainer need not wait for the others; else once all are.
+        info_metrics: Keys of the agents' infos that are metrics of their episodes, beside those of
+            `info["metrics"]`.
+        reset_options: Options that games begin with, see `set_reset_options`; None: none.
 
     Raises:
         ConfigError: no environment, a quota below 1, or a cast in which nothing is recorded or an
@@ -55,6 +59,8 @@ class MultiAgentRunner:
         seed: int,
         quotas: Mapping[str, int] | None = None,
         ends_with_first: bool = True,
+        info_metrics: Sequence[str] = (),
+        reset_options: Mapping[str, Any] | None = None,
     ) -> None:
         if not environments:
             raise ConfigError("environments: expected one or more, got none")
@@ -70,9 +76,19 @@ class MultiAgentRunner:
         self._returns: deque[float] = deque(maxlen=_KEPT)
         self._frames: dict[str, int] = {}
         self._games = [
-            GameInPlay(env, index, cast, self._batches, seed=seed, record_of=self._record_of)
+            GameInPlay(
+                env,
+                index,
+                cast,
+                self._batches,
+                seed=seed,
+                record_of=self._record_of,
+                info_metrics=info_metrics,
+            )
             for index, env in enumerate(environments)
         ]
+        if reset_options is not None:
+            self.set_reset_options(reset_options)
         for index, game in enumerate(self._games):
             game.begin(seed + index)
         if not any(seat.buffer for game in self._games for seat in game.seats.values()):
@@ -173,6 +189,8 @@ class MultiAgentRunner:
             metrics.record("actor/episode_return", result.returns[agent], policy=seat.name)
             metrics.record("actor/episode_length", result.lengths[agent], policy=seat.name)
             metrics.record("actor/episodes", 1, kind="count", policy=seat.name)
+            own = result.metrics.get(agent, {})
+            record_metrics(own, "environment: info: metrics", policy=seat.name)
 
     def _players(self) -> Iterator[Player]:
         for game in self._games:
@@ -220,6 +238,16 @@ class MultiAgentRunner:
         for wait in done:
             wait.result()
         self.renew()
+
+    def set_reset_options(self, options: Mapping[str, Any]) -> None:
+        """Let later games begin with options: `reset(seed, options=…)` of the environments.
+
+        Raises:
+            ConfigError: the environments take none.
+        """
+        for game in self._games:
+            game.check_reset_options()
+            game.reset_options = options
 
     def tell(self, news: Any) -> None:
         """Tell the cast what the driver says, such as new opponents."""

@@ -37,6 +37,9 @@ class GameResult(NamedTuple):
     scores: Mapping[str, float] = {}
     """What simulators said of how it ended, by agent: 1 won, 0.5 drawn, 0 lost; empty where they
     say nothing."""
+    metrics: Mapping[str, Mapping[str, float]] = {}
+    """What the environment or the simulator said of the episode besides, by name, by agent; agents
+    of which it said nothing are absent."""
 
 
 class Cast(Protocol):

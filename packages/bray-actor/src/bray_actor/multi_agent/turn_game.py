@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bray_actor.multi_agent.environment import AgentTick
-from bray_actor.multi_agent.pettingzoo_game import PettingZooGame
+from bray_actor.multi_agent.pettingzoo_game import PettingZooGame, given
 from bray_core.nested import Nested
 
 
@@ -25,9 +25,11 @@ class TurnGame(PettingZooGame):
         infos: Mapping[str, Any] = self._env.infos
         return infos
 
-    def reset(self, seed: int | None = None) -> dict[str, AgentTick]:
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> dict[str, AgentTick]:
         """Begin a game; one agent acts."""
-        self._env.reset(seed=seed)
+        self._env.reset(seed=seed, **given(options))
         return self._until_one_acts()
 
     def step(self, actions: Mapping[str, Nested]) -> dict[str, AgentTick]:

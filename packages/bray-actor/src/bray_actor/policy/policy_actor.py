@@ -154,6 +154,7 @@ class PolicyActor(Actor):
         self._return = 0.0
         self._length = 0
         self._score: float | None = None
+        self._metrics: Mapping[str, float] = {}
 
     @classmethod
     def factory(
@@ -208,6 +209,11 @@ class PolicyActor(Actor):
     def score(self) -> float | None:
         """What the simulator said of the match: 1 won, 0.5 drawn, 0 lost; None: nothing."""
         return self._score
+
+    @property
+    def episode_metrics(self) -> Mapping[str, float]:
+        """What the simulator said of the episode besides, by name; empty until it has ended."""
+        return self._metrics
 
     async def start(self, body: bytes) -> bytes:
         """Begin an episode; tell the simulator its options, if there are some."""
@@ -295,7 +301,7 @@ class PolicyActor(Actor):
     async def _end(self, message: dict[str, Any]) -> bytes:
         terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
         observation = None if terminated else _required(message, "observation")
-        found = _episode_metrics(message, self._labels)
+        found = self._metrics = _episode_metrics(message, self._labels)
         self._score = _score(message)
         self._finish_step(message, terminated, truncated)
         writer = self._writer

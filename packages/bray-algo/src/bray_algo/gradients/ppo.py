@@ -1,7 +1,9 @@
 """PPO's loss with its gradients by hand: `ppo.loss` in a third of the operations.
 
 The value of a loss over some hundred samples takes no time; the thirty operations that it is made
-of, and as many on the way back, do. Columns are `[N]`; formulas and arguments are those of `ppo`.
+of, and as many on the way back, do. A call of numpy takes a third of one of torch: short columns
+are read by numpy, and each formula is written once, with what both libraries have under one name.
+Columns are `[N]`; formulas and arguments are those of `ppo`.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -17,22 +20,33 @@ from bray_algo.losses import ppo
 from bray_algo.losses.reductions import LossTerms
 from bray_algo.precision import MAX_LOG_RATIO, alike
 from bray_algo.validation.scalars import check_limit, check_not_negative
-from bray_algo.validation.switch import is_validated
+from bray_algo.validation.switch import is_readable, is_validated
 from bray_algo.validation.tensors import check_columns
+
+_SHORT = 4096
+"""Samples up to which numpy is quicker: torch has more threads."""
+_TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
 
 class PPOGradients(NamedTuple):
     """The loss, its terms, and the loss's gradient by each column that the policy gives."""
 
     loss: Tensor
-    terms: LossTerms
-    """`policy_loss`, `value_loss`, `entropy`, `approx_kl` and `clip_fraction`."""
+    terms: dict[str, Any]
+    """Scalars of torch or numpy: `policy_loss`, `value_loss`, `entropy`, `approx_kl` and
+    `clip_fraction`."""
     log_prob: Tensor
     """`[N]`."""
     value: Tensor
     """`[N]`."""
     entropy: float
     """The same for every sample."""
+    is_suspect: bool
+    """Whether a number that went in may not have been finite; `ppo.loss` names it then.
+
+    Looked at once for all columns: the loss is not finite if an advantage, a value, a target or an
+    entropy is not, and the clip hides nothing but log probabilities. Where values are not checked
+    (`validation`), nothing is looked at."""
 
 
 def loss_and_gradients(
@@ -56,26 +70,45 @@ def loss_and_gradients(
     Raises:
         ValueError: shapes do not agree, or a setting is out of its range.
     """
-    check_columns(log_prob, entropy=entropy, value=value, old_log_prob=old_log_prob)
-    check_columns(log_prob, advantage=advantage, target=target, old_value=old_value)
+    columns = (log_prob, entropy, value, old_log_prob, advantage, target)
+    check_columns(
+        log_prob,
+        entropy=entropy,
+        value=value,
+        old_log_prob=old_log_prob,
+        advantage=advantage,
+        target=target,
+        old_value=old_value,
+    )
     check_limit("clip", clip)
     check_not_negative("value_coefficient", value_coefficient)
     check_not_negative("entropy_coefficient", entropy_coefficient)
-    log_prob, entropy, value, old_log_prob, advantage, target = alike(
-        log_prob, entropy, value, old_log_prob, advantage, target
-    )
-    policy_loss, of_log_prob, terms = _surrogate(log_prob, old_log_prob, advantage, clip)
-    value_loss, of_value = _value_error(value, target, value_clip, old_value)
-    loss, parts = ppo.actor_critic(
-        policy_loss, value_loss, entropy.mean(), value_coefficient, entropy_coefficient, terms
-    )
+    if (value_clip is None) != (old_value is None):
+        ppo.value_error(value, target, value_clip=value_clip, old_value=old_value)  # refuses
+    extra = () if old_value is None else (old_value.detach(),)
     count = log_prob.numel()
+    read: Any = [*alike(*columns), *extra]
+    is_short = count <= _SHORT and is_readable(log_prob)
+    xp: Any = np if is_short else torch
+    log_p, bonus, predicted, old_log_p, gain, aim, *old = (
+        map(Tensor.numpy, read) if is_short else read
+    )
+    with np.errstate(all="ignore"):
+        raw = log_p - old_log_p
+        policy_loss, of_log_prob, terms = _surrogate(xp, raw, gain, clip)
+        value_loss, of_value = _value_error(xp, predicted, aim, value_clip, *old)
+        parts = [policy_loss, value_loss, bonus.sum() / count, *terms]
+        total = policy_loss + value_coefficient * value_loss - entropy_coefficient * parts[2]
+        of_log_prob *= -1 / count
+        of_value *= 2 * value_coefficient / count
+        is_suspect = is_validated(log_prob) and not math.isfinite(total + raw.sum())
     return PPOGradients(
-        loss,
-        parts,
-        of_log_prob.mul_(-1 / count),
-        of_value.mul_(value_coefficient / count),
+        torch.as_tensor(total),
+        dict(zip(_TERMS, parts, strict=True)),
+        torch.from_numpy(of_log_prob) if is_short else of_log_prob,
+        torch.from_numpy(of_value) if is_short else of_value,
         -entropy_coefficient / count,
+        is_suspect,
     )
 
 
@@ -104,22 +137,11 @@ def loss(
     """
     columns = (log_prob, entropy, value, old_log_prob, advantage, target)
     found = loss_and_gradients(*(column.detach() for column in columns), **settings)
-    if is_suspect(found.loss, log_prob, old_log_prob):
+    if found.is_suspect:
         return ppo.loss(*columns, **settings)
     total: Tensor = _Loss.apply(log_prob, entropy, value, found)
-    return total, found.terms
-
-
-def is_suspect(loss: Tensor, log_prob: Tensor, old_log_prob: Tensor) -> bool:
-    """Return whether a number that went in may not have been finite; `ppo.loss` names it then.
-
-    Looked at once for all columns: the loss is not finite if an advantage, a value, a target or an
-    entropy is not, and the clip hides nothing but log probabilities. Where values are not checked
-    (`validation`), nothing is looked at.
-    """
-    if not is_validated(loss):
-        return False
-    return not math.isfinite(loss.detach() + (log_prob.detach() - old_log_prob).sum())
+    terms = {name: torch.as_tensor(term) for name, term in found.terms.items()}
+    return total, terms
 
 
 class _Loss(torch.autograd.Function):
@@ -147,38 +169,44 @@ class _Loss(torch.autograd.Function):
         )
 
 
-def _surrogate(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float
-) -> tuple[Tensor, Tensor, LossTerms]:
-    """Return −L^CLIP, N times the gradient of L^CLIP by `log_prob`, and the terms."""
-    raw = log_prob - old_log_prob
-    log_ratio = raw.clamp(max=MAX_LOG_RATIO)
-    ratio = log_ratio.exp()
+def _surrogate(xp: Any, raw: Any, advantage: Any, clip: float) -> tuple[Any, Any, list[Any]]:
+    """Return −L^CLIP, N times the gradient of L^CLIP by `log_prob`, and the two measures.
+
+    Args:
+        xp: numpy or torch, whose arrays the columns are.
+        raw: log π − log π_old, which are not more than `MAX_LOG_RATIO` but for a policy gone wild.
+        advantage: advantages.
+        clip: ε.
+    """
+    count = math.prod(raw.shape)
+    is_wild = xp is torch or raw.max() > MAX_LOG_RATIO  # a GPU is not waited for
+    log_ratio = raw.clip(None, MAX_LOG_RATIO) if is_wild else raw
+    ratio = xp.exp(log_ratio)
     free = ratio * advantage
-    held = ratio.clamp(1 - clip, 1 + clip).mul_(advantage)
+    held = ratio.clip(1 - clip, 1 + clip)
+    clip_fraction = xp.count_nonzero(held != ratio) / count
+    held *= advantage
     # Where the clip binds there is no gradient; inside it both are the same number. Nor is there
     # any beyond the greatest ratio.
-    gradient = free * (free <= held) * (raw <= MAX_LOG_RATIO)
-    moved = ratio - 1
-    terms = {
-        "approx_kl": (moved - log_ratio).mean(),
-        "clip_fraction": (moved.abs() > clip).to(ratio.dtype).mean(),
-    }
-    return -torch.minimum(free, held).mean(), gradient, terms
+    gradient = free * (free <= held)
+    if is_wild:
+        gradient *= raw <= MAX_LOG_RATIO
+    ratio -= 1
+    ratio -= log_ratio
+    return -xp.minimum(free, held).sum() / count, gradient, [ratio.sum() / count, clip_fraction]
 
 
 def _value_error(
-    value: Tensor, target: Tensor, value_clip: float | None, old_value: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return the mean squared error, and N times its gradient by `value`."""
+    xp: Any, value: Any, target: Any, value_clip: float | None, old_value: Any = None
+) -> tuple[Any, Any]:
+    """Return the mean squared error, and half of N times its gradient by `value`."""
     error = value - target
-    if value_clip is None or old_value is None:
-        if value_clip is not None or old_value is not None:
-            ppo.value_error(value, target, value_clip=value_clip, old_value=old_value)  # refuses
-        return error.square().mean(), error.mul_(2)
+    square = error * error
+    count = math.prod(error.shape)
+    if value_clip is None:
+        return square.sum() / count, error
     check_limit("value_clip", value_clip)
     moved = value - old_value
-    held = (old_value + moved.clamp(-value_clip, value_clip) - target).square()
-    square = error.square()
-    has_gradient = (square >= held) | (moved.abs() <= value_clip)
-    return torch.maximum(square, held).mean(), (2 * error).mul_(has_gradient)
+    held = (old_value + moved.clip(-value_clip, value_clip) - target) ** 2
+    has_gradient = (square >= held) | (abs(moved) <= value_clip)
+    return xp.maximum(square, held).sum() / count, error * has_gradient

@@ -7,6 +7,9 @@ count may hold anything, NaN too, and get no gradient.
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
 from bray_algo.precision import wide
@@ -36,7 +39,13 @@ def masked_mean(column: Tensor, valid: Tensor | None = None) -> Tensor:
     return column.masked_fill(~valid, 0).sum() / valid.sum().clamp(min=1)
 
 
-def standardised(column: Tensor, valid: Tensor | None = None, epsilon: float = 1e-8) -> Tensor:
+def standardised(
+    column: Tensor,
+    valid: Tensor | None = None,
+    epsilon: float = 1e-8,
+    *,
+    is_by_row: bool = False,
+) -> Tensor:
     """Return (x − mean) / (σ + ε) over the valid samples, zeros elsewhere, without gradient.
 
     Used to normalise advantages, so that the size of rewards does not set the step of the policy.
@@ -48,18 +57,26 @@ def standardised(column: Tensor, valid: Tensor | None = None, epsilon: float = 1
         column: Numbers to normalise, of any shape.
         valid: Samples that count, bool; None is all.
         epsilon: Added to σ, so that equal numbers give 0 and not 0 / 0.
+        is_by_row: Whether each row of the last dimension has a mean and σ of its own; without
+            `valid` alone.
     """
     centred = column.detach().double()
     if valid is None:
-        centred = centred - centred.mean()
-        centred = centred - centred.mean()
-        deviation = centred.square().mean().sqrt()
-        return centred.div_(deviation + epsilon).to(wide(column).dtype)
+        return _standardised(centred, -1 if is_by_row else None, epsilon).to(wide(column).dtype)
     for _ in range(2):
         centred = centred - masked_mean(centred, valid)
     deviation = masked_mean(centred.square(), valid).sqrt()
     (result,) = masked(valid, (centred / (deviation + epsilon)).to(wide(column).dtype))
     return result
+
+
+def _standardised(column: Tensor, dim: int | None, epsilon: float) -> Tensor:
+    """Return float64 numbers standardised along a dimension, or all of them."""
+    count = column.numel() if dim is None else column.shape[dim]
+    for _ in range(2):
+        column = column - column.mean(dim, keepdim=True)
+    deviation = torch.linalg.vector_norm(column, dim=dim, keepdim=True) / math.sqrt(count)
+    return column.div_(deviation + epsilon)
 
 
 def weighted_mean(column: Tensor, weight: Tensor | None, valid: Tensor | None = None) -> Tensor:

@@ -19,6 +19,7 @@ import ray.util
 from bray_buffer.iterable_buffer import IterableBuffer
 from bray_buffer.remote.connections import SharedMemoryConnection
 from bray_buffer.remote.worker_connections import WorkerConnections
+from bray_buffer.replay.replay_buffer import ReplayBuffer
 from bray_buffer.saved_state import worker_states
 from bray_buffer.segment_lengths import SegmentLengths
 from bray_buffer.segment_rows import as_layout, as_rows
@@ -34,6 +35,7 @@ from bray_core.remote.pool import WorkerPool
 from bray_core.remote.worker_process import worker_index
 
 Transform = Callable[[Nested], Nested]
+Begin = Callable[[ReplayBuffer], object]
 
 _CONCURRENCY = 8
 """Calls that a worker runs at a time."""
@@ -49,10 +51,14 @@ _FOR_EVER_S = 1e9
 
 
 def _make_worker(
-    layout: Layout, config: PlainBufferConfig, token: str, transform: Transform | None
+    layout: Layout,
+    config: PlainBufferConfig,
+    token: str,
+    transform: Transform | None,
+    begin: Begin | None,
 ) -> BufferWorker:
     host = ray.util.get_node_ip_address()
-    return BufferWorker(layout, config, token, worker_index(), host, transform)
+    return BufferWorker(layout, config, token, worker_index(), host, transform, begin)
 
 
 class RemoteBuffer(IterableBuffer):
@@ -74,6 +80,8 @@ class RemoteBuffer(IterableBuffer):
             with the most room.
         transform: Function that every batch goes through, see `Buffer`; it runs in the workers.
         node: Ray's id of the node where workers and consumers are; by default this one.
+        begin: Function that fills a replay which holds nothing; it runs in the workers, when
+            `begin` is called, and in each worker that replaces a dead one.
 
     Raises:
         AlreadyExistsError: a pool of that name exists.
@@ -89,12 +97,13 @@ class RemoteBuffer(IterableBuffer):
         *,
         transform: Transform | None = None,
         node: str | None = None,
+        begin: Begin | None = None,
     ) -> None:
         token = secrets.token_hex(16)
         pool = WorkerPool(
             name,
             _make_worker,
-            args=(as_layout(layout), config, token, transform),
+            args=(as_layout(layout), config, token, transform, begin),
             num_workers=num_workers,
             max_concurrency=_CONCURRENCY,
             node=node or ray.get_runtime_context().get_node_id(),
@@ -346,6 +355,12 @@ class RemoteBuffer(IterableBuffer):
             for worker in range(self._pool.size)
         ]
         return [self._pool.result(ref, _FILE_TIMEOUT_S) for ref in refs]
+
+    def begin(self) -> None:
+        """Let each worker fill its replay by the function `begin`, if it holds nothing."""
+        refs = [self._pool.submit("begin", worker=worker) for worker in range(self._pool.size)]
+        for ref in refs:
+            self._pool.result(ref, _FILE_TIMEOUT_S)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the small states of the workers' buffers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,30 @@ class ReplayBuffer(IterableBuffer):
         push = _Push(self._core.read(segments), wait)
         done = await self._lock.wait_for_async(partial(self._offer, push), timeout_s)
         return self._taken(push, done, timeout_s)
+
+    def begin_with(self, segments: Iterable[Packed | Nested]) -> int:
+        """Add segments that were played before, and return how many.
+
+        None of them waits for the rate, and what is drawn later keeps pace with what is pushed
+        after them.
+
+        Args:
+            segments: Segments, packed or nested arrays of the replay's spec.
+
+        Raises:
+            SpecError: a segment does not fit; those before it are there.
+            ClosedError: the buffer was closed.
+        """
+        count = 0
+        for segment in segments:
+            found = self._core.read((segment,))
+            with self._lock.mutex:
+                self._lock.check_open()
+                count += self._core.insert(found)
+        with self._lock.mutex:
+            self._core.balance()
+            self._lock.notify()
+        return count
 
     def _offer(self, push: _Push) -> int | None:
         """Insert what the rate allows, and return how much that was; None to be called again."""

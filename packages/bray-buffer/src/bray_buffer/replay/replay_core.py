@@ -179,7 +179,12 @@ class ReplayCore:
         """Restore what `save` wrote, and return how many segments were read."""
         count = replay_file.load(path, self._store, self._sampler)
         if self._limiter is not None and not self._limiter.state_dict()["inserted"]:
-            size, ratio = self._store.ring.size, self._config.samples_per_insert or 0.0
-            drawn = int(ratio * max(0, size - self._config.min_size))  # neither side is behind
-            self._limiter.load_state_dict({"inserted": size, "sampled": drawn})
+            self.balance()
         return count
+
+    def balance(self) -> None:
+        """Count what is kept as drawn in proportion: neither side of the rate is behind."""
+        if self._limiter is not None:
+            size, ratio = self._store.ring.size, self._config.samples_per_insert or 0.0
+            drawn = int(ratio * max(0, size - self._config.min_size))
+            self._limiter.load_state_dict({"inserted": size, "sampled": drawn})

@@ -13,6 +13,7 @@ import numpy as np
 from bray_buffer import storage
 from bray_buffer.config import BufferConfig
 from bray_buffer.factory import make_buffer
+from bray_buffer.replay.replay_buffer import ReplayBuffer
 from bray_buffer.replay.replay_config import ReplayConfig
 from bray_buffer.segment_lengths import SegmentLengths
 from bray_buffer.shared.sharing_rules import (
@@ -52,6 +53,8 @@ class BufferWorker:
         index: Number of this worker.
         host: Address at which other nodes reach this one.
         transform: Function that every batch goes through.
+        begin: Function that fills a replay which holds nothing: called by `begin`, and at once
+            where this worker takes the place of a dead one.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class BufferWorker:
         index: int,
         host: str,
         transform: Callable[[Nested], Nested] | None = None,
+        begin: Callable[[ReplayBuffer], object] | None = None,
     ) -> None:
         self.layout = layout
         self._config = config
@@ -72,12 +76,16 @@ class BufferWorker:
         self._names = SharedMemoryNames.of(token, index, self._rules)
         self._buffer = None if self._rules.is_direct else make_buffer(layout, config, transform)
         self.batch_layout: Layout = self._buffer.batch_layout if self._buffer else layout
+        self._begin = begin
+        is_successor = (FOLDER / self._names.inbox).exists()
         self._open_pools()
         self._transfer = (
             TransferThread(self._buffer, self._inbox, self._outbox, self._priorities)
             if self._buffer
             else None
         )
+        if is_successor:
+            self.begin()
         self._listener: SegmentListener | None = None
         self._stopped = threading.Event()
         self._cleaner = threading.Thread(
@@ -238,6 +246,15 @@ class BufferWorker:
                 return int(self._buffer.load(path))
         _, _, chunks = storage.load(path, self.layout)
         return sum(self.push(chunk, 0.0)[0] for chunk in chunks)
+
+    def begin(self) -> None:
+        """Fill a replay that holds nothing with what it begins with."""
+        if self._begin is None or not isinstance(self._buffer, ReplayBuffer):
+            return
+        if self._transfer is not None:
+            with self._transfer.lock:
+                if not self._buffer.stats()["queued"]:
+                    self._begin(self._buffer)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the buffer's small state."""

@@ -9,6 +9,8 @@ PROJECT = Path("trials")
 """Default folder of trials."""
 CONFIG = "config.yaml"
 """File with the settings of a trial, and of each launch."""
+EPISODES = "episodes"
+"""Folder of a trial's recorded episodes."""
 BEFORE = "config.before.yaml"
 """File with the trial's former settings, in the folder of the launch that changed them."""
 

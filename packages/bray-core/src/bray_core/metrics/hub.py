@@ -21,6 +21,7 @@ from bray_core import metrics
 from bray_core.errors import ClosedError, CodecError, ConfigError, DeadlineError
 from bray_core.metrics import Registry
 from bray_core.metrics import hub_wire as wire
+from bray_core.metrics.machine_metrics import MachineMetrics
 from bray_core.metrics.media import Media
 from bray_core.metrics.process_metrics import ProcessMetrics
 from bray_core.metrics.sample import Sample
@@ -98,6 +99,7 @@ class Hub:
         self._write_line = write_line
         self._every_s = every_s
         self._process_metrics = ProcessMetrics(self._registry, "driver")
+        self._machine_metrics = MachineMetrics(self._registry)
         self._processes: set[_Process] = set()
         self._connections: set[asyncio.Task[None]] = set()
         self._polls = 0
@@ -172,6 +174,7 @@ class Hub:
         async with self._gathering:
             await self._poll()
             self._process_metrics.record()
+            self._machine_metrics.record()
             samples = self._registry.drain()
             self._record_rates(samples)
             samples += self._registry.drain()

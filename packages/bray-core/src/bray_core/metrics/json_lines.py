@@ -35,6 +35,11 @@ COUNTS = frozenset(
         "gamecore/restarts", "metrics/dropped_names", "metrics/dropped_lines",
         "model/version_loads", "trainer/frames", "trainer/skipped_steps", "trainer/restarts",
         "trainer/unused_replays", "worker/restarts",
+        "chat/abandoned", "chat/completion_tokens", "chat/episodes", "chat/prompt_tokens",
+        "chat/refused", "chat/requests", "chat/retokenised", "chat/retries",
+        "chat/unparsed_tool_calls", "text/dropped_sessions", "text/failed_conversations",
+        "text/failed_rewards", "text/new_segments", "text/sampled_tokens", "text/samples",
+        "text/sessions_without_reward", "text/stale_samples", "text/unparsed_calls",
     }
 )  # fmt: skip
 """Counts that bray records. Older files do not say in `counts` which of their values are counts."""

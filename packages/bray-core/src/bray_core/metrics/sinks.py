@@ -1,7 +1,9 @@
 """Where a launch's metrics are written: JSON lines, TensorBoard's events, and installed sinks.
 
-Another distribution brings a sink by an entry point of the group `bray.sinks`: a class, or a
-function, that is called with the folder of the launch and its settings and returns a `MetricSink`.
+A distribution brings a sink by an entry point of the group `bray.sinks`. A class with a dataclass
+`Config` inside is a `RunSink`, written where a run names it (`bray_core.metrics.named_sinks`). Any
+other class or function is called with the folder of the launch and its settings, returns a
+`MetricSink`, and is written in every launch. Each sink has a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,10 +20,15 @@ from bray_core.errors import MissingExtraError
 from bray_core.metrics.axes import Axes
 from bray_core.metrics.hub import GatheredMetrics
 from bray_core.metrics.json_lines import FILE, JsonLinesSink, last_axes
+from bray_core.metrics.named_sinks import GROUP, NamedSink, is_named
+from bray_core.metrics.run_sinks import SinkEnding, SinkRun
 from bray_core.metrics.sample import Sample
+from bray_core.metrics.sink_thread import SinkThread
 from bray_core.metrics.tensorboard import Node, TensorBoardSink
 
 _HISTOGRAMS_EVERY_S = 30.0
+CLOSE_S = 30.0
+"""Seconds that a launch's end waits for all sinks together to write what is left."""
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +56,23 @@ class Sinks:
     Args:
         launch: Folder of the launch, in its trial's `launches`.
         config: Settings of the launch, which TensorBoard shows as hyperparameters.
+        named: Sinks that the run names.
     """
 
-    def __init__(self, launch: Path, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        launch: Path,
+        config: Mapping[str, Any] | None = None,
+        named: Sequence[NamedSink] = (),
+    ) -> None:
         self._launch = launch
         self._config = config or {}
         self._before = last_axes(launch.parent.parent)
         self._started = time.monotonic()
         self._lines = JsonLinesSink(launch / FILE)
-        self._installed = _installed(launch, self._config)
+        self._threads = _installed(launch, self._config)
+        for sink in named:
+            self._threads[sink.name] = _thread_of(sink, launch, self._config)
         self._board: TensorBoardSink | None = None
         self._has_board = True
         self._nodes: list[Node] = []
@@ -79,8 +95,8 @@ class Sinks:
         if values:
             counts = [s.key for s in gathered.samples if s.kind == "count"]
             self._lines.write(axes, values, counts)
-            for name in list(self._installed):
-                self._guarded(name, lambda sink: sink.write(axes, values))
+            for thread in self._threads.values():
+                thread.write(axes, values)
         board = self._open_board(axes)
         if board is None:
             return
@@ -90,14 +106,6 @@ class Sinks:
         board.scalars(axes, values)
         board.show(axes, gathered.media)
         self._write_histograms(board, axes, gathered.samples)
-
-    def _guarded(self, name: str, use: Callable[[MetricSink], None]) -> None:
-        """Use an installed sink; one that fails is left out from then on: training goes on."""
-        try:
-            use(self._installed[name])
-        except Exception:
-            logger.exception("sink %s failed: this launch writes no more to it", name)
-            del self._installed[name]
 
     def _open_board(self, axes: Axes) -> TensorBoardSink | None:
         """Import TensorBoard when there is something to write: it takes a second."""
@@ -127,23 +135,59 @@ class Sinks:
             board.histograms(axes, self._histograms.values())
             self._histograms = {}
 
-    def close(self) -> None:
-        """Flush and close them all."""
+    def close(self, ending: SinkEnding | None = None) -> None:
+        """Flush and close them all; a sink that takes longer than `CLOSE_S` is left behind.
+
+        Args:
+            ending: How the launch ended, for the sinks that the run names.
+        """
         self._lines.close()
-        for name in list(self._installed):
-            self._guarded(name, lambda sink: sink.close())
+        for thread in self._threads.values():
+            thread.end(ending or SinkEnding())
         if self._board is not None:
             self._board.close()
+        due = time.monotonic() + CLOSE_S
+        for name, thread in self._threads.items():
+            if not thread.join(due - time.monotonic()):
+                logger.warning(
+                    "sink %s has not written all within %g s: it is left behind", name, CLOSE_S
+                )
 
 
-def _installed(launch: Path, config: Mapping[str, Any]) -> dict[str, MetricSink]:
-    """Open the sinks that other distributions bring, by name; one that fails is logged."""
-    found: dict[str, MetricSink] = {}
-    for entry in entry_points(group="bray.sinks"):
+def _thread_of(sink: NamedSink, launch: Path, config: Mapping[str, Any]) -> SinkThread:
+    run = SinkRun(sink=sink.name, trial=launch.parent.parent, launch=launch, settings=config)
+    return SinkThread(sink.name, partial(sink.open, run), every_s=sink.every_s)
+
+
+def _installed(launch: Path, config: Mapping[str, Any]) -> dict[str, SinkThread]:
+    """Open the sinks that are written in every launch, by name; one that fails is logged."""
+    found: dict[str, SinkThread] = {}
+    for entry in entry_points(group=GROUP):
         try:
-            found[entry.name] = entry.load()(launch, config)
+            kind = entry.load()
         except Exception:
             logger.exception(
-                "sink %s cannot be opened: this launch does not write to it", entry.name
+                "sink %s cannot be imported: this launch does not write to it", entry.name
             )
+            continue
+        if not is_named(kind):
+            found[entry.name] = SinkThread(entry.name, partial(_Unnamed, kind, launch, config))
     return found
+
+
+class _Unnamed:
+    """A sink that is written in every launch, and is not told how the launch ended."""
+
+    def __init__(
+        self,
+        kind: Callable[[Path, Mapping[str, Any]], MetricSink],
+        launch: Path,
+        config: Mapping[str, Any],
+    ) -> None:
+        self._sink = kind(launch, config)
+
+    def write(self, axes: Axes, values: Mapping[str, float]) -> None:
+        self._sink.write(axes, values)
+
+    def close(self, ending: SinkEnding) -> None:
+        self._sink.close()

@@ -23,6 +23,7 @@ from bray_core import metrics
 from bray_core.errors import CodecError, ConfigError, DeadlineError
 from bray_core.metrics import hub_wire as wire
 from bray_core.metrics.hub import ADDRESS
+from bray_core.metrics.machine_metrics import MachineMetrics
 from bray_core.metrics.process_metrics import ProcessMetrics
 from bray_core.metrics.sample import Sample
 from bray_core.process.log_handlers import attach_handler, detach_handler
@@ -34,6 +35,7 @@ _RETRY_S = 1.0
 _QUERY_S = 10.0
 _CLOSE_S = 2.0
 _SAMPLES_A_FRAME = 256
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _ODD = re.compile(r"[{}=,\n]")
 
 
@@ -49,6 +51,9 @@ class Uplink:
         self._where = host, int(port)
         self._hello = wire.Hello(token, component, rank, os.getpid())
         self._process_metrics = ProcessMetrics(metrics.registry(), component)
+        # On the hub's own machine the hub records it; those of one machine record the same.
+        is_elsewhere = host not in _LOOPBACK
+        self._machine_metrics = MachineMetrics(metrics.registry()) if is_elsewhere else None
         self._lines: deque[wire.Line] = deque(maxlen=_MAX_LINES)
         self._queries: deque[wire.Query] = deque()
         self._answers: dict[int, Future[Sample]] = {}
@@ -153,6 +158,8 @@ class Uplink:
 
     def _push(self, hub: socket.socket, poll: int) -> None:
         self._process_metrics.record()
+        if self._machine_metrics is not None:
+            self._machine_metrics.record()
         for media in metrics.registry().take_media():
             hub.sendall(wire.encode(wire.Push(0, [], [media])))
         samples = metrics.drain()

@@ -96,7 +96,7 @@ class LaunchRecord:
 
     def ended(self, error: BaseException | None) -> LaunchRecord:
         """Return the record of a launch that ends now, by an error or without."""
-        ending = _ending(error)
+        ending = ending_of(error)
         text = f"{type(error).__name__}: {error}"[:_MAX_ERROR_CHARS] if ending == "failed" else None
         return replace(self, ended_s=time.time(), ending=ending, error=text)
 
@@ -130,7 +130,8 @@ class LaunchRecord:
         return made
 
 
-def _ending(error: BaseException | None) -> Ending:
+def ending_of(error: BaseException | None) -> Ending:
+    """Return in a word how a launch ended that this error ended; None: it has finished."""
     code = error.code if isinstance(error, SystemExit) else None
     if isinstance(error, KeyboardInterrupt) or code in _BY_SIGNAL:
         return "interrupted"

@@ -24,6 +24,7 @@ from bray_core.settings.settings_tree import read, unwrap
 from bray_core.trials.experiment import check_name
 from bray_core.trials.launch_record import LaunchRecord
 from bray_core.trials.trial_lock import is_running, lock_trial
+from bray_core.trials.trial_notes import NOTES
 
 State: TypeAlias = Literal["new", "running", "finished", "interrupted", "failed", "crashed"]
 
@@ -180,7 +181,7 @@ def _copy_state(source: Path, target: Path) -> None:
         if (source / name).is_dir():
             shutil.copytree(source / name, target / name, ignore=_NOT_RESUMED)
     for file in source.glob("*.json"):
-        if file.name != RESULT:
+        if file.name not in (RESULT, NOTES):
             shutil.copyfile(file, target / file.name)
 
 

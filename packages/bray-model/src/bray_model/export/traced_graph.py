@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def _traced(
 ) -> onnx.ModelProto:
     """Trace a module into the file `path`; return what is in it."""
     names, results = list(signature.input_tree.paths), list(signature.output_tree.paths)
-    with quiet(), warnings.catch_warnings(record=True) as told:
+    with quiet(), _no_graphs_printed(), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("ignore")  # that this exporter is the older one
         warnings.simplefilter("always", torch.jit.TracerWarning)  # type: ignore[attr-defined]
         torch.onnx.export(
@@ -105,6 +106,22 @@ def _traced(
         kind = onnx.TensorProto.DataType.Name(narrow[0])
         raise ExportError(f"a traced module computes in FLOAT alone, got {kind}")
     return model
+
+
+@contextmanager
+def _no_graphs_printed() -> Iterator[None]:
+    """Keep torch from printing the graph of what it cannot trace.
+
+    torch turns this log on at each export, whatever was set before; it goes to the standard output,
+    where a command's answer is.
+    """
+    switch = torch._C._jit_set_onnx_log_enabled
+    switch(False)
+    torch._C._jit_set_onnx_log_enabled = lambda enabled: None
+    try:
+        yield
+    finally:
+        torch._C._jit_set_onnx_log_enabled = switch
 
 
 def _name_rows_alone(model: onnx.ModelProto, signature: Signature) -> None:

@@ -6,34 +6,40 @@ import argparse
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bray_core.cli import Command
 from bray_core.files.trial_folders import trial_of
 from bray_model.serving import serve_options
+from bray_model.serving.admin_port import admin_port
 from bray_model.serving.serve_example import example
+from bray_model.serving.text_folders import find_text_folder
 
 if TYPE_CHECKING:
     from bray_core.protocols import Weights
     from bray_model.export_files.manifest import Manifest
-    from bray_model.serving.admin_pages import Publish
     from bray_model.serving.repository import ExportRepository
 
 _STOP_S = 5.0
 """What ending the workers may take beyond the drain."""
-_MAX_WEIGHTS_BYTES = 4 * 1024**3
 
 
 def _serve(options: argparse.Namespace) -> int:
     from bray_model.export_files.agent_file import unpacked
 
-    serve_options.fill_limits(options)
-    serve_options.check_options(options)
     if options.path.suffix in (".yaml", ".yml"):
         options.path = trial_of(options.path)
+    text = find_text_folder(options.path, options.model)
+    serve_options.fill_limits(options, {} if text is None else serve_options.TEXT_DEFAULTS)
+    serve_options.check_options(options)
+    if text is not None:
+        from bray_model.serving.text_serving import serve_text
+
+        serve_text(options, text)
+        return 0
     with unpacked(options.path) as options.path:
         if options.workers > 1:
             _serve_by_workers(options)
@@ -89,7 +95,7 @@ def _serve_here(options: argparse.Namespace) -> None:
                 say_ready(server.addresses)
             else:
                 publish = partial(_publish, repository)
-                admin = started.enter_context(_admin(options, publish, security))
+                admin = started.enter_context(admin_port(options, publish, security))
                 _introduce(options, repository.exports(), server.addresses, admin)
             freeze_loaded_objects()
             return started.pop_all().close
@@ -128,7 +134,7 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
                 options.path, folder, partial(serve_options.model_config, options)
             )
             started.callback(publisher.close)
-            admin = started.enter_context(_admin(options, publisher.publish, security))
+            admin = started.enter_context(admin_port(options, publisher.publish, security))
             _introduce(options, exports, workers.addresses, admin)
             return started.pop_all().close
 
@@ -139,32 +145,6 @@ def _serve_by_workers(options: argparse.Namespace) -> None:
 
 def _publish(repository: ExportRepository, name: str, weights: Weights) -> int:
     return repository.get(name).publish(weights)
-
-
-@contextlib.contextmanager
-def _admin(
-    options: argparse.Namespace, publish: Publish, security: Mapping[str, Any]
-) -> Iterator[list[str]]:
-    """Serve the admin port, if one is asked for; yields its address."""
-    if options.admin_port is None:
-        yield []
-        return
-    from bray_model.serving.admin_pages import AdminPages, NoService
-    from bray_server import Limits, ServerThread
-
-    server = ServerThread(
-        NoService("this port takes PUT /models/NAME/weights"),
-        host=options.host,
-        tcp_port=None,
-        http_port=options.admin_port,
-        pages=AdminPages(publish, host=options.host, has_token=bool(security["tokens"])),
-        limits=Limits(max_body_bytes=_MAX_WEIGHTS_BYTES, max_connections=16),
-        **security,
-    )
-    try:
-        yield [f"{server.addresses[0]} (admin)"]
-    finally:
-        server.close(0.0)
 
 
 def _introduce(

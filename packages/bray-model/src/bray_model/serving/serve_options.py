@@ -33,8 +33,10 @@ SERVER_LIMITS: Mapping[str, tuple[float, str]] = {
     "max_connections": (10_000, "connections open at a time"),
     "max_sessions": (10_000, "sessions open at a time, and sequences of each model"),
     "max_delta_sessions": (1_000, "of them with delta encoding"),
+    "max_stream_bytes": (64 * 1024**2, "of one page that is sent in pieces"),
     "max_client_share": (0.9, "part of sessions and connections for one address; 1 behind a proxy"),
     "tick_timeout_s": (60.0, "the deadline: how long one request may take"),
+    "stream_timeout_s": (3600.0, "from the first to the last piece of a page sent in pieces"),
     "idle_timeout_s": (60.0, "a session or HTTP connection at rest for so long is ended"),
     "receive_timeout_s": (20.0, "from a request's first byte to its last"),
     "send_timeout_s": (20.0, "a client that reads no reply for so long is cut off"),
@@ -45,6 +47,8 @@ OTHER_LIMITS: Mapping[str, tuple[float, str]] = {
     "max_reply_bytes": (64 * 1024**2, "of one reply of the Open Inference Protocol"),
     "sequence_idle_s": (600.0, "a sequence at rest for so long is ended"),
 }
+TEXT_DEFAULTS: Mapping[str, float] = {"max_body_bytes": 4 * 1024**2, "tick_timeout_s": 600.0}
+"""Defaults that differ for a language model: its requests are short, and an answer takes time."""
 _FORWARDED = (
     "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
     "lame_duck_s", "record_share", "record_folder", "record_files",
@@ -61,13 +65,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         type=Path,
         help="an export, a trial (its newest export), the YAML file that `bray train` made a trial "
-        "of, a folder of exports, or a file that `bray pack` wrote",
+        "of, a folder of exports, a file that `bray pack` wrote, or the folder of a language model "
+        "as transformers writes it",
     )
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--tcp-port", type=int, default=TCP_PORT, help="0 takes any free port")
     add("--http-port", type=int, default=HTTP_PORT, help="0 takes any free port")
     add("--admin-port", type=int, help="HTTP port that takes new weights; by default there is none")
-    add("--model", metavar="NAME", help="which of several models answers the sessions")
+    add(
+        "--model",
+        metavar="NAME",
+        help="which of several models answers the sessions; of a language model its name for "
+        "clients",
+    )
     add("--workers", type=int, default=1, help="processes that share the ports")
     add("--token-env", metavar="NAME", help="environment variable with the token to ask for")
     add(
@@ -124,6 +134,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--device", default="cpu", help="cpu or cuda")
     add("--max-wait-us", type=int, default=0, help="how long a row waits for company")
+    language = parser.add_argument_group(
+        "language models", "served at /v1, for clients of OpenAI's API"
+    )
+    language.add_argument(
+        "--context-length",
+        type=int,
+        metavar="N",
+        help="tokens of prompt and answer together; by default what the model was made for",
+    )
+    language.add_argument(
+        "--cache-bytes",
+        type=int,
+        metavar="N",
+        help="memory of keys and values of all answers under way (default: 1 GiB)",
+    )
+    language.add_argument("--precision", help="fp32, bf16 or fp16 (default: fp32)")
     limits = parser.add_argument_group("limits", "bounds of what clients may use")
     limits.add_argument(
         "--limits",
@@ -142,12 +168,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--group", type=Path, help=argparse.SUPPRESS)  # says to a worker where the others are
 
 
-def fill_limits(options: argparse.Namespace) -> None:
-    """Set the limits that the command line left open: by the file, or as they are by default."""
+def fill_limits(options: argparse.Namespace, defaults: Mapping[str, float] | None = None) -> None:
+    """Set the limits that the command line left open: by the file, or as they are by default.
+
+    Args:
+        options: The options, which are changed.
+        defaults: Other defaults than usual, by name.
+    """
     from bray_core.config import load_yaml
 
     every = {**SERVER_LIMITS, **OTHER_LIMITS}
-    fields = [(name, type(default), default) for name, (default, _) in every.items()]
+    known = {name: default for name, (default, _) in every.items()} | dict(defaults or {})
+    fields = [(name, type(default), default) for name, default in known.items()]
     schema = make_dataclass("ServeLimits", fields, frozen=True, kw_only=True)
     limits = schema() if options.limits is None else load_yaml(options.limits, schema)
     for name in every:

@@ -6,6 +6,7 @@ import json
 import logging
 
 from bray_core.errors import ServiceError
+from bray_server.sessions.page_streams import PageStream
 from bray_server.sessions.pages import PageReply
 from bray_server.sessions.server_metrics import KINDS
 
@@ -20,7 +21,7 @@ def log_request(
     session: bytes,
     path: str,
     received_bytes: int,
-    reply: bytes | PageReply | ServiceError,
+    reply: bytes | PageReply | PageStream | ServiceError,
     elapsed_s: float,
 ) -> None:
     """Write a request and its outcome to the logger `bray_server.access`, at level INFO."""

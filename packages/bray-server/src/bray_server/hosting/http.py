@@ -16,9 +16,11 @@ from bray_server.hosting.http_reader import CONTINUE, MAX_PIPELINED, SERVER_PAGE
 from bray_server.hosting.http_replies import error_headers, reply_head
 from bray_server.hosting.http_request import HttpRequest
 from bray_server.hosting.repeated_head import RepeatedHead
+from bray_server.hosting.streamed_reply import StreamedReply
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
 from bray_server.sessions.direct_ticks import BegunTick
 from bray_server.sessions.error_codes import STATUS
+from bray_server.sessions.page_streams import PageStream
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest
 from bray_server.sessions.pending_request import PendingRequest
 from bray_server.wire.frames import Kind
@@ -33,6 +35,9 @@ _TICK, _CALL = int(Kind.TICK), int(Kind.CALL)
 _JSON = b"application/json"
 _BYTES = b"application/octet-stream"
 _LARGE_BYTES = 16 * 1024
+_PROBE_AFTER_S = (0.05, 0.1)
+"""Times after which a client that waits for a page and sends no more is asked whether it is still
+there. Of one that is gone the first reply is refused, which the second one finds out."""
 
 
 class HttpConnection(HttpReader):
@@ -47,6 +52,7 @@ class HttpConnection(HttpReader):
     def __init__(self, host: ServerContext) -> None:
         super().__init__(host)
         self._answer_at_once = host.dispatcher.direct.answer
+        self._streamed: StreamedReply | None = None
 
     def check_time(self, now: float) -> None:
         """End the connection if it stalls, or if the client only seemed to be half closed.
@@ -55,7 +61,25 @@ class HttpConnection(HttpReader):
         them: an interim reply, which every client of HTTP/1.1 ignores.
         """
         super().check_time(now)
-        if self._is_half_closed and self._takes_interim and self._answering is not None:
+        self._probe()
+
+    def eof_received(self) -> bool:
+        """Answer the whole requests, then close: see `HttpReader.eof_received`."""
+        stays_open = super().eof_received()
+        if stays_open:
+            for delay_s in _PROBE_AFTER_S:
+                asyncio.get_running_loop().call_later(delay_s, self._probe_of_page)
+        return stays_open
+
+    def _probe_of_page(self) -> None:
+        """Probe sooner where a page is made: it may take long, and nobody may wait for it."""
+        if self._answering is not None and self._answering.is_page:
+            self._probe()
+
+    def _probe(self) -> None:
+        """Send an interim reply to a client that sends no more, if one is allowed now."""
+        waits = self._answering is not None and not self._is_streaming
+        if self._is_half_closed and self._takes_interim and waits and not self.is_lost:
             self.write(CONTINUE)
 
     def _next(self) -> None:
@@ -194,7 +218,9 @@ class HttpConnection(HttpReader):
         self._reply(request, 200, b"text/plain; version=0.0.4", text.encode())
         self._next()
 
-    def reply(self, item: PendingRequest, reply: bytes | PageReply | ServiceError) -> None:
+    def reply(
+        self, item: PendingRequest, reply: bytes | PageReply | PageStream | ServiceError
+    ) -> None:
         """Send the answer to a request that was put into the dispatcher."""
         request: HttpRequest = item[4]
         self.num_under_way = 0
@@ -203,6 +229,9 @@ class HttpConnection(HttpReader):
             request.counted_bytes = 0
         if not isinstance(reply, ServiceError) and len(reply) > UNCOUNTED_BYTES:
             reply = self._sendable(reply)
+        if isinstance(reply, PageStream):
+            self._begin_stream(item, request, reply)
+            return
         request_id = request.id if self.host.access_log else b""
         if isinstance(reply, ServiceError):
             request_id = self._reply_error(request, reply)
@@ -211,19 +240,82 @@ class HttpConnection(HttpReader):
         else:
             content_type = _JSON if type(reply) is JsonBody else _BYTES
             self._reply(request, 200, content_type, reply)
-        if self.host.access_log:
-            log_request(
-                peer=self.peer,
-                request_id=request_id.decode(),
-                kind=item[1],
-                session=item[2],
-                path=item[3].path if isinstance(item[3], PageRequest) else "",
-                received_bytes=len(item[3]),
-                reply=reply,
-                elapsed_s=time.monotonic() - item[5],
-            )
+        self._log(item, request_id, reply)
         if self._queue:
             self._next()
+
+    def _log(
+        self,
+        item: PendingRequest,
+        request_id: bytes,
+        reply: bytes | PageReply | PageStream | ServiceError,
+    ) -> None:
+        if not self.host.access_log:
+            return
+        log_request(
+            peer=self.peer,
+            request_id=request_id.decode(),
+            kind=item[1],
+            session=item[2],
+            path=item[3].path if isinstance(item[3], PageRequest) else "",
+            received_bytes=len(item[3]),
+            reply=reply,
+            elapsed_s=time.monotonic() - item[5],
+        )
+
+    # Pages that are sent in pieces.
+
+    @property
+    def _is_streaming(self) -> bool:
+        return self._streamed is not None
+
+    def resume_writing(self) -> None:
+        """Answer and read requests again: the client reads its replies."""
+        super().resume_writing()
+        if self._streamed is not None:
+            self._streamed.resume()
+
+    def _begin_stream(self, item: PendingRequest, request: HttpRequest, stream: PageStream) -> None:
+        """Send the head of a page in pieces, and the pieces in a task of their own."""
+        if self.is_lost or self.is_closing:
+            return  # nothing was begun: see `PageStream`
+        extra = b"".join(b"%b: %b\r\n" % header for header in stream.headers.items())
+        extra += b"Cache-Control: no-cache\r\n"
+        if b"x-request-id" in request.headers:
+            extra += b"X-Request-Id: %b\r\n" % request.id
+        if request.takes_chunks:
+            extra += b"Transfer-Encoding: chunked\r\n"
+        else:
+            request.keep_alive = False
+        if not request.keep_alive:
+            extra += b"Connection: close\r\n"
+        self.write(b"%b%b\r\n" % (reply_head(stream.status, stream.content_type), extra))
+        self._streamed = StreamedReply(self, stream, is_chunked=request.takes_chunks)
+        self.host.sessions.begin_stream()
+        task = asyncio.get_running_loop().create_task(self._stream(item, request, self._streamed))
+        self.waiting.add(task)
+        task.add_done_callback(self.waiting.discard)
+
+    async def _stream(
+        self, item: PendingRequest, request: HttpRequest, streamed: StreamedReply
+    ) -> None:
+        outcome: PageStream | ServiceError = streamed.stream
+        is_whole = True
+        try:
+            if request.method != b"HEAD":
+                await streamed.send()
+        except Exception as error:  # noqa: BLE001  the request's edge: it becomes its last words
+            outcome = self.host.sessions.failed(error)
+            is_whole = streamed.fail(outcome)
+        finally:
+            self._streamed = None
+            self.host.sessions.end_stream(len(streamed.stream))
+        self._log(item, request.id, outcome)
+        if not is_whole:
+            self.abort()
+            return
+        self._finish(request)
+        self._next()
 
     def _reply_page(self, request: HttpRequest, reply: PageReply, extra: bytes = b"") -> None:
         for name, value in reply.headers.items():
@@ -275,6 +367,10 @@ class HttpConnection(HttpReader):
         if request.counted_bytes:
             self._give(request.counted_bytes)
             request.counted_bytes = 0
+        self._finish(request)
+
+    def _finish(self, request: HttpRequest) -> None:
+        """Go on to the next request, or close where none can follow."""
         self._answering = None
         if self._error is not None and not self._queue:
             self.linger()

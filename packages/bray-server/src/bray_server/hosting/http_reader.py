@@ -146,13 +146,23 @@ class HttpReader(Connection):
             self._refuse(self._too_long())
 
     def eof_received(self) -> bool:
-        """Answer the whole requests, then close: the client sends no more."""
+        """Answer the whole requests, then close: the client sends no more.
+
+        One that is being sent a page in pieces has left: clients of such pages close no half.
+        """
+        if self._is_streaming:
+            return False
         self._is_half_closed = True
         self.partial_since = None
         self._takes_interim = self._parser.get_http_version() == "1.1"
         if self._transport is None or self._transport.get_extra_info("sslcontext") is not None:
             return False  # TLS cannot be closed by half
         return not self._is_done
+
+    @property
+    @abstractmethod
+    def _is_streaming(self) -> bool:
+        """Whether a page is being sent in pieces."""
 
     @property
     def _is_done(self) -> bool:
@@ -339,6 +349,7 @@ class HttpReader(Connection):
             self._count(request.counted_bytes)
         request.method = parser.get_method()
         request.keep_alive = parser.should_keep_alive()
+        request.takes_chunks = parser.get_http_version() != "1.0"
         request.received_s = time.monotonic()
         self._queue.append(request)
 

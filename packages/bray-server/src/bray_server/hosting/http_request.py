@@ -14,7 +14,7 @@ class HttpRequest:
     __slots__ = (
         "body", "counted_bytes", "error", "headers", "is_chunked", "is_headed", "is_page",
         "keep_alive", "length", "method", "num_bytes", "num_head_bytes", "pieces",
-        "received_s", "url", "wants_body",
+        "received_s", "takes_chunks", "url", "wants_body",
     )  # fmt: skip
 
     def __init__(self, url: bytes) -> None:
@@ -35,6 +35,8 @@ class HttpRequest:
         self.counted_bytes = 0
         """Bytes that the request has of the budget of bytes in flight."""
         self.keep_alive = False
+        self.takes_chunks = True
+        """Whether the client knows replies in chunks, as HTTP/1.1 has them."""
         self.method = b""
         self.error: ServiceError | None = None
         self.is_page = False
@@ -53,6 +55,7 @@ class HttpRequest:
         other.length = other.num_bytes = self.length
         other.is_headed = True
         other.keep_alive = self.keep_alive
+        other.takes_chunks = self.takes_chunks
         other.body = body
         other.received_s = received_s
         return other

@@ -205,6 +205,7 @@ class Server:
             "sessions": len(self.sessions),
             "connections": len(self.connections),
             "requests_under_way": self.sessions.num_running,
+            "streams": self.sessions.num_streams,
             "bytes_in_flight": self.budget.used_bytes,
         }
         return {**self.sessions.metrics.snapshot(gauges), "recorded": rows(registry())}

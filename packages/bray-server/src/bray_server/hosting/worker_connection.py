@@ -8,6 +8,7 @@ from bray_core.errors import CodecError, ServiceError
 from bray_server.hosting.connection import ServerContext
 from bray_server.hosting.group import PAGE_KEY
 from bray_server.hosting.tcp import TcpConnection
+from bray_server.sessions.page_streams import PageStream
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest
 from bray_server.sessions.pending_request import PendingRequest
 from bray_server.wire.frames import Frame, FrameParser, Kind
@@ -38,6 +39,10 @@ class WorkerConnection(TcpConnection):
         self.num_under_way += 1
         self._put((self, PAGE, session, request, request_id, time.monotonic()))
 
-    def reply(self, item: PendingRequest, reply: bytes | PageReply | ServiceError) -> None:
+    def reply(
+        self, item: PendingRequest, reply: bytes | PageReply | PageStream | ServiceError
+    ) -> None:
         """Send the answer to a request that was put into the dispatcher."""
+        if isinstance(reply, PageStream):
+            reply = ServiceError("service_error", "a page in pieces cannot go by another worker")
         super().reply(item, reply.to_bytes() if isinstance(reply, PageReply) else reply)

@@ -34,6 +34,8 @@ class Limits:
     """Bytes of all bodies above 64 KiB that are received or answered, and replies not yet sent.
     Beyond it a body waits unread until there is room, or is refused as `overloaded`. Too low, large
     requests go one after the other; too high, the process may be killed for its memory."""
+    max_stream_bytes: PositiveInt = 64 * 1024 * 1024
+    """Largest body of a streamed page, over all its pieces."""
     max_client_share: Annotated[float, Range(above=0, maximum=1)] = 0.9
     """Part of `max_sessions` and of `max_connections` (where they are 32 or more) that one client,
     a peer address, may have: the rest is kept for others. 1 behind a proxy, where all clients have
@@ -41,7 +43,9 @@ class Limits:
     idle_timeout_s: Seconds = 60.0
     """Time after which a session or an HTTP connection without a request is ended."""
     tick_timeout_s: Seconds = 60.0
-    """Time that a service may take for one request."""
+    """Time that a service may take for one request, and between two pieces of a streamed page."""
+    stream_timeout_s: Seconds = 3600.0
+    """Time that a streamed page may take from its first piece to its last."""
     receive_timeout_s: Seconds = 20.0
     """Time from the first byte of a request to its last, and from connecting to the first
     request."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 from bray_core.codec import decode, encode
 from bray_core.errors import CodecError, ServiceError
+from bray_server.sessions.page_streams import PageStream
 
 PAGE = 0
 """Kind of a request for a page; the kinds of `frames.Kind` begin at 1."""
@@ -19,6 +20,8 @@ HEADERS = frozenset(
         b"inference-header-content-length",
         b"origin",
         b"sec-fetch-site",
+        b"x-session-id",
+        b"x-stainless-retry-count",
     }
 )
 """Headers that a page receives; the server itself reads others."""
@@ -122,7 +125,7 @@ class Pages(Protocol):
     And it may be `GroupedPages`.
     """
 
-    async def answer(self, request: PageRequest) -> PageReply:
+    async def answer(self, request: PageRequest) -> PageReply | PageStream:
         """Answer a request. A ServiceError that is raised is answered by `error`."""
         ...
 

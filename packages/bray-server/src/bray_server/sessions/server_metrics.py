@@ -68,6 +68,7 @@ _GAUGES = {
     "sessions": "Sessions that are open.",
     "connections": "Connections that are open.",
     "requests_under_way": "Requests that wait for their answer.",
+    "streams": "Pages that are being sent in pieces.",
     "bytes_in_flight": "Bytes of large requests and replies that are held.",
 }
 

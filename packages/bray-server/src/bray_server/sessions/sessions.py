@@ -16,6 +16,7 @@ from bray_server.limits.bounded_log import BoundedLog
 from bray_server.limits.limits import Limits
 from bray_server.sessions.deadlines import cancelled, resume_with_deadline, with_deadline
 from bray_server.sessions.json_replies import answer_in_json, in_form_of
+from bray_server.sessions.page_streams import PageStream
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest, Pages, grouped, public_paths
 from bray_server.sessions.server_metrics import BUCKETS_S, ServerMetrics
 from bray_server.sessions.services import Service, not_bytes, sort_service
@@ -80,6 +81,8 @@ class Sessions:
         self._entries = self._table.entries
         self._log = BoundedLog(logger)
         self._running = 0
+        self.num_streams = 0
+        """Number of pages that are being sent in pieces."""
         self._changed = asyncio.Event()
         self.draining = False
         """Whether new sessions are refused; calls and open sessions go on."""
@@ -114,7 +117,8 @@ class Sessions:
         Args:
             kind: START, TICK, END or CALL of `frames.Kind`, or PAGE.
             session: Id of the session in UTF-8; not used for CALL and PAGE.
-            body: Body of the request; for PAGE a `PageRequest`, answered by a `PageReply`.
+            body: Body of the request; for PAGE a `PageRequest`, answered by a `PageReply` or a
+                `PageStream`.
             owner: Connection that the request came on.
             waits: Called when the answer waits for the first time, if it does.
             received_s: Time when the request was whole, by `time.monotonic`.
@@ -150,7 +154,9 @@ class Sessions:
                     entry.last_used = time.monotonic()
             else:
                 reply = await self._other(kind, session, body, entry, owner, waits)
-            if type(reply) is not bytes and not isinstance(reply, PageReply | JsonBody):
+            if type(reply) is not bytes and not isinstance(
+                reply, PageReply | PageStream | JsonBody
+            ):
                 raise not_bytes(reply)
             metrics.bytes_out += len(reply)
             return reply
@@ -160,6 +166,27 @@ class Sessions:
             return failure
         finally:
             self._count_time(time.monotonic() - received_s)
+
+    # Pages that are sent in pieces: a stream is under way after its page was answered.
+
+    def begin_stream(self) -> None:
+        """Count a streamed page that begins."""
+        self._running += 1
+        self.num_streams += 1
+
+    def end_stream(self, num_bytes: int) -> None:
+        """Count a streamed page that is over, whole or not."""
+        self._running -= 1
+        self.num_streams -= 1
+        self.metrics.bytes_out += num_bytes
+        if self.draining:
+            self._changed.set()
+
+    def failed(self, error: Exception) -> ServiceError:
+        """Count and log an error of a streamed page, and return it as a client is told it."""
+        failure = self._failed(error, b"")
+        self.metrics.count_error(failure.code)
+        return failure
 
     # What `DirectTicks` does for a tick, as `answer` does; it saves the coroutine.
 
@@ -279,7 +306,7 @@ class Sessions:
         entry: OpenSession | None,
         owner: SessionOwner | None,
         waits: OnWait | None,
-    ) -> bytes | PageReply:
+    ) -> bytes | PageReply | PageStream:
         """Answer any request but the tick of a session that is open here and not busy."""
         if kind == PAGE:
             return await self._page(body, owner, waits)
@@ -421,14 +448,14 @@ class Sessions:
 
     async def _page(
         self, request: PageRequest, owner: SessionOwner | None, waits: OnWait | None
-    ) -> PageReply:
+    ) -> PageReply | PageStream:
         assert self._pages is not None
         if self.ends_calls and request.path.rstrip("/") not in self._public:
             raise ServiceError("draining", "the server is shutting down")
         request.is_draining = self.draining
         request.others = self._others
         request.is_forwarded = owner is not None and owner.is_worker
-        reply: PageReply = await with_deadline(
+        reply: PageReply | PageStream = await with_deadline(
             self._pages.answer(request), self._limits.tick_timeout_s, waits
         )
         return reply

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from bray_core.errors import BrayError, SpecError
@@ -13,10 +12,10 @@ from bray_trainer.distributed.ranks import Ranks
 
 
 class LossMeans:
-    """Means of the losses of one replay; the sums stay on the device until `means`."""
+    """Means of the losses of one replay; sums of a GPU's values stay there until `means`."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}
+        self._sums: dict[str, Tensor | float] = {}
         self._weights: dict[str, float] = {}
 
     def add(self, terms: Mapping[str, Tensor | float], weight: float = 1.0) -> None:
@@ -30,14 +29,15 @@ class LossMeans:
             SpecError: a term is not a scalar.
         """
         for name, term in terms.items():
-            value = torch.as_tensor(term).detach()
-            if value.ndim:
+            if getattr(term, "ndim", 0):
                 raise SpecError(
-                    f"loss: {name}: expected a scalar, got shape {tuple(value.shape)}: "
+                    f"loss: {name}: expected a scalar, got shape {tuple(term.shape)}: "  # type: ignore[union-attr]
                     "reduce it, such as by mean()"
                 )
-            value = value if weight == 1 else value * weight
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            value = term.detach() if isinstance(term, Tensor) else float(term)
+            if isinstance(value, Tensor) and value.device.type == "cpu":
+                value = value.item()  # reading a GPU would wait for it
+            self._sums[name] = self._sums.get(name, 0.0) + value * weight
             self._weights[name] = self._weights.get(name, 0.0) + weight
 
     def add_ranks(self, ranks: Ranks) -> None:
@@ -46,7 +46,7 @@ class LossMeans:
             return
         own = {name: [float(total), self._weights[name]] for name, total in self._sums.items()}
         joined = {name: pair for name, pair in ranks.sum_by_name(own).items() if any(pair)}
-        self._sums = {n: torch.tensor(pair[0], dtype=torch.float64) for n, pair in joined.items()}
+        self._sums = {name: pair[0] for name, pair in joined.items()}
         self._weights = {name: pair[1] for name, pair in joined.items()}
 
     def means(self, replay: int) -> dict[str, float]:

@@ -20,7 +20,7 @@ from bray.policies.networks import make_policy
 from bray.sources import data_sets
 from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.off_policy.offline import DataSets, Offline
+from bray.training.off_policy.offline import DataSets, Offline, named_data_sets
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, ppo
 from bray_core.errors import ConfigError
@@ -122,6 +122,7 @@ class BC(Offline[BCConfig]):
     def check(self) -> None:
         """Refuse a policy with memory: demonstrated steps are not in sequence."""
         check_no_memory(self.parts)
+        named_data_sets(self.parts)  # or it says that there is none
 
     def policy(self, spaces: Spaces, seed: int) -> nn.Module:
         """Return the policy, the same for the same seed."""
@@ -131,7 +132,7 @@ class BC(Offline[BCConfig]):
         self, spaces: Spaces, seed: int, policy: nn.Module, model: ModelProtocol, directory: Path
     ) -> Callable[[], CloningTrainer]:
         """Return the factory of what clones."""
-        where = self.parts.source.where
+        where = self.where
         return partial(CloningTrainer, policy, spaces, where, self.config, seed, model, directory)
 
 

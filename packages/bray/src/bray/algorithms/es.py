@@ -131,7 +131,8 @@ class CandidatePlayer:
         self._norm = module.normalize
         self._space = self._envs.single_observation_space
         self._actions = ActionVector(read_spaces(environment).action)
-        self._forward = vmap(lambda p, x: distribution.mode(functional_call(module, p, (x,))))
+        self._module = module
+        self._forward = vmap(self._mode)
 
     def play(
         self, parameters: Any, key: Key, first: int, norm: Mapping[str, Tensor] | None = None
@@ -174,6 +175,11 @@ class CandidatePlayer:
             lengths += is_going
             is_going &= ~(terminated | truncated)
         return returns.tolist(), int(lengths.sum()), found
+
+    def _mode(self, parameters: dict[str, Tensor], observation: Nested) -> Tensor:
+        """Return a candidate's action for one observation, which it sees as a batch of one."""
+        batch = nested.map(lambda leaf: leaf[None], observation)
+        return distribution.mode(functional_call(self._module, parameters, (batch,)))[0]
 
     def _unflatten(self, rows: Tensor) -> dict[str, Tensor]:
         """Return the leaves `[P, …]` of parameters `[P, D]`."""

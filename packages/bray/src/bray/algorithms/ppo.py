@@ -127,7 +127,8 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.
 
-        They are of steps; with memory, of whole segments. Each is in one minibatch of an epoch. The
+        They are of steps, whose advantages are normalised within the minibatch; with memory, of
+        whole segments. Each is in one minibatch of an epoch. The
         first whose policy is too far from the one that acted is the last.
         """
         segments = self._with_advantages(in_order(replay))
@@ -149,7 +150,9 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         count = len(rows["advantage"])
         for _ in range(self.part.epochs):
             order = torch.randperm(count, generator=self.generator)
-            yield from shuffled(rows, order, self.part.minibatch_size)
+            size = self.part.minibatch_size
+            scaled = _standardised_parts(rows["advantage"], order, -(-count // size))
+            yield from shuffled({**rows, "advantage": scaled}, order, size)
 
     def _is_too_far(self) -> bool:
         target = self.part.target_kl
@@ -174,10 +177,11 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         return segments
 
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return PPO's loss over one minibatch, advantages normalised within it."""
+        """Return PPO's loss over one minibatch of `handle`, advantages normalised within it."""
         if "initial_state" in batch:
             outputs = select_steps(unroll(self.module, batch)[0], valid_steps(batch))
             batch = _flat(batch)
+            batch["advantage"] = standardised(batch["advantage"])
         else:
             outputs = self.module(as_tensors(batch["observation"]))
         log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
@@ -186,7 +190,7 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
             entropy,
             outputs["value"],
             batch["log_prob"],
-            standardised(batch["advantage"]),
+            batch["advantage"],
             batch["return"],
             **self._coefficients("logits" in outputs),
         )
@@ -198,7 +202,7 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         if self._by_hand is None:
             return None
         settings = self._coefficients(bool(self.module.actions.sizes))
-        found = self._by_hand(batch, standardised(batch["advantage"]), **settings)
+        found = self._by_hand(batch, **settings)
         if found is None:
             return None
         log_prob, (loss, terms, *_) = found
@@ -215,6 +219,16 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
             "value_coefficient": self.part.value_coefficient,
             "entropy_coefficient": unsaid if given is None else self.now(given),
         }
+
+
+def _standardised_parts(advantage: Tensor, order: Tensor, count: int) -> Tensor:
+    """Return advantages `[N]` normalised within each of so many parts of a shuffled order."""
+    shuffled = advantage[order]
+    if len(shuffled) % count == 0:  # at once, for a part takes as long as all of them
+        scaled = standardised(shuffled.view(count, -1), is_by_row=True).flatten()
+    else:
+        scaled = torch.cat([standardised(part) for part in shuffled.tensor_split(count)])
+    return torch.empty_like(scaled).index_copy_(0, order, scaled)
 
 
 def _record_fit(segments: Batch) -> None:

@@ -21,19 +21,17 @@ from bray.policies.networks import AnyPolicy, make_policy
 from bray.sources import data_sets
 from bray.sources.config import FrameSourceConfig
 from bray.training.algorithm import Takes
-from bray.training.off_policy.offline import DataSets
+from bray.training.off_policy.offline import DataSets, data_sets_of, named_data_sets
 from bray.training.on_policy import OnPolicy
-from bray_algo import schedules
 from bray_algo.distributions import outputs as distribution
 from bray_algo.losses import cloning, imitation
 from bray_core.errors import ConfigError
 from bray_core.protocols import BufferProtocol
 from bray_core.settings.ranges import (
-    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
 )
-from bray_core.settings.schedule import value_at
+from bray_core.settings.schedule import Schedule, ScheduledNonNegativeFloat, value_at
 from bray_core.spaces import Spaces
 from bray_trainer import to_torch
 from bray_trainer.sequences import Batch, select_steps
@@ -58,11 +56,19 @@ class RLImitationConfig(ppo.PPOConfig):
     temperature: PositiveFloat = 4.0
     """Temperature at which the clone then plays: log π is divided by it. 1 leaves it as sure as it
     is, and a sure clone explores little. 1 to 8."""
-    imitation_weight: NonNegativeFloat = 0.03
+    imitation_weight: ScheduledNonNegativeFloat = 0.03
     """Weight of the demonstrations' loss at first, beside 1 for PPO's; 0 leaves it out. Too large
-    and the policy stays as good as its teacher. 0.01 to 0.3."""
+    and the policy stays as good as its teacher. 0.01 to 0.3. A schedule, such as `{start: 0.3, end:
+    0, frames: 200000}`, says it for all frames of the policy."""
     imitation_frames: PositiveInt = 5_000
-    """Environment steps after which that weight has fallen to 0 in a line."""
+    """Environment steps after which that weight has fallen to 0 in a line, where it is a number."""
+
+
+def _schedule(part: RLImitationConfig) -> Schedule:
+    """Return the weight of the demonstrations' loss by the frames trained on."""
+    if isinstance(part.imitation_weight, Schedule):
+        return part.imitation_weight
+    return Schedule(start=part.imitation_weight, end=0.0, frames=part.imitation_frames)
 
 
 class ImitatingTrainer(ppo.PPOTrainer):
@@ -116,12 +122,7 @@ class ImitatingTrainer(ppo.PPOTrainer):
         outputs = self.module(demonstrated["observation"])
         log_prob = distribution.log_prob(outputs, demonstrated["action"])
         advantage = (demonstrated["return"] - outputs["value"]).detach()
-        weight = schedules.linear(
-            self.frames,
-            start=self.part.imitation_weight,
-            end=0.0,
-            num_steps=self.part.imitation_frames,
-        )
+        weight = _schedule(self.part).at(self.frames)
         return imitation.mixed_loss(
             super().loss(batch, step),
             cloning.likelihood_loss(log_prob, weight=cloning.advantage_filter(advantage)),
@@ -166,6 +167,12 @@ class RLImitation(ppo.PPO):
         """Refuse a policy with memory: demonstrated steps are not in sequence."""
         super().check()
         bc.check_no_memory(self.parts)
+        named_data_sets(self.parts)  # or it says that there is none
+
+    @property
+    def where(self) -> DataSets:
+        """The data sets, as a worker finds them."""
+        return data_sets_of(self.parts)
 
     def policy(self, spaces: Spaces, seed: int) -> AnyPolicy:
         """Return the clone of the demonstrations, softened."""
@@ -178,13 +185,11 @@ class RLImitation(ppo.PPO):
         config = self.parts.trainer
         rate = value_at(config.learning_rate, 0)
         cloning = bc.BCConfig(learning_rate=rate, gamma=config.gamma)
-        where = data_sets.located(self.parts.source.demonstrations)
-        bc.CloningTrainer(module, spaces, where, cloning, seed).run(config.cloning_steps)
+        bc.CloningTrainer(module, spaces, self.where, cloning, seed).run(config.cloning_steps)
         soften: Any = module.soften
         soften(config.temperature)
         return module
 
     def make_trainer(self, spaces: Spaces, **parts: Any) -> Any:
         """Return the trainer's factory, which reads the demonstrations."""
-        where = data_sets.located(self.parts.source.demonstrations)
-        return partial(super().make_trainer(spaces, where=where, **parts), spaces=spaces)
+        return partial(super().make_trainer(spaces, where=self.where, **parts), spaces=spaces)

@@ -11,7 +11,14 @@ from bray.templates.template import Template
 from bray.training.algorithm import load_algorithm
 
 
-def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exported: bool) -> str:
+def closing_message(
+    template: Template,
+    trial: Path,
+    outcome: Outcome,
+    *,
+    is_exported: bool,
+    recorded: int = 0,
+) -> str:
     """Return the closing text of a run, in a few lines.
 
     Args:
@@ -19,16 +26,21 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
         trial: folder of the trial.
         outcome: how it ended.
         is_exported: whether there is an export to serve.
+        recorded: number of episodes that were recorded for the viewer.
     """
     goal = template.goal
     verdict = "reached" if outcome.reached else "did not reach"
     prefix = "uv run " if "UV" in os.environ else ""  # as the user called us
     shown = [(f"bray view {trial}", "how the run went")]
+    if is_exported and _can_be_played(template):
+        shown.append((f"bray watch {trial}", "see the policy play"))
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
     if is_exported and _can_be_played(template):
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
+    if (text := trial / "models" / "policy" / "huggingface").is_dir():
+        shown.append((f"bray serve {text}", "answer at an OpenAI-compatible endpoint"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))
     stopped = [f"A callback stopped it: {outcome.stopped}"] if outcome.stopped else []
     width = max(len(command) for command, _ in shown)
@@ -44,8 +56,9 @@ def closing_message(template: Template, trial: Path, outcome: Outcome, *, is_exp
             "",
             f"Everything is in {trial}:",
             "  checkpoints/        the trainer's state; run the same command again to go on",
-            "  models/             weights by version, and the ONNX export with its manifest",
+            "  models/             weights by version, and the export",
             "  launches/           metrics of each launch (TensorBoard events and JSON lines)",
+            *([f"  episodes/           {recorded} episodes of the policy"] if recorded else []),
             "  bray.log            what every part had to say",
             "",
             "Try next:",

@@ -61,6 +61,11 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     explain.set_defaults(verb=_explain, parser=explain)
     words = "write the JSON Schema of templates, for editors"
     schema = verbs.add_parser("schema", help=words, description=words, allow_abbrev=False)
+    schema.add_argument(
+        "templates",
+        nargs="*",
+        help="templates whose algorithms and sources of your own the schema knows, too",
+    )
     schema.set_defaults(verb=_schema, parser=schema)
 
 
@@ -88,9 +93,9 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _schema(options: argparse.Namespace) -> int:
-    from bray.templates.json_schemas import json_schema_of_all
+    from bray.templates.json_schemas import OwnCode, json_schema_of_all
 
-    _say(json.dumps(json_schema_of_all(), indent=1))
+    _say(json.dumps(json_schema_of_all(OwnCode.named_in(options.templates)), indent=1))
     return 0
 
 

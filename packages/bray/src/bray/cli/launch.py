@@ -59,7 +59,16 @@ class Launch:
 
         most = self.max_restarts
         limit = None if most is None else RestartLimit(max_restarts=most)
-        run = init(self.project, self.trial, self.runtime, self.address, config, keep, limit)
+        run = init(
+            self.project,
+            self.trial,
+            self.runtime,
+            self.address,
+            config,
+            keep,
+            limit,
+            sinks=config.get("sinks", ()),
+        )
         if self.metrics_port is not None:
             try:
                 sys.stderr.write(f"metrics at {run.serve_metrics(self.metrics_port)}\n")

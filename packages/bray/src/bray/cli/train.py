@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,8 @@ def _take_from_zoo(options: argparse.Namespace) -> None:
 
     Raises:
         NotFoundError: the zoo has no such name.
-        ConfigError: a template, an algorithm or an environment was named, too.
+        ConfigError: a template, an algorithm or an environment was named, too, or a package that
+            the task needs is not installed.
     """
     from bray.zoo.entries import find
 
@@ -138,6 +140,13 @@ def _take_from_zoo(options: argparse.Namespace) -> None:
     if named := [word for word in words if "=" not in word] + [options.env] * bool(options.env):
         raise ConfigError(f"--zoo: names algorithm and task already, got {named[0]!r}, too")
     entry = find(options.zoo)
+    module = entry.task.rpartition(":")[0].partition(".")[0]
+    if module and find_spec(module) is None:
+        install = " ".join(f"'{package}'" for package in entry.packages)
+        raise ConfigError(
+            f"--zoo: {entry.name} needs the module {module}, which is not installed: "
+            f"uv pip install {install}"
+        )
     options.what, options.task = entry.algorithm, entry.task
     options.overrides = [*entry.overrides(), *words, *options.overrides]
 
@@ -196,6 +205,7 @@ def train(
     """
     from bray.cli.closing_message import closing_message
     from bray.composition.whole_run import already_reached, completed_goal
+    from bray.trained.first_episodes import record_first_episodes
 
     trial = launch.project / launch.trial
     goal = completed_goal(template)
@@ -203,13 +213,16 @@ def train(
         sys.stdout.write(words + "\n")
         return 0
     outcome, report = run_launch(template, launch, goal)
+    recorded = record_first_episodes(template, trial) if report is not None else 0
     if is_json:
         sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
         return 0 if outcome.reached else 1
     if report is not None:
         sys.stdout.write(report.table() + "\n")
     template = replace(template, goal=goal)
-    words = closing_message(template, trial, outcome, is_exported=report is not None)
+    words = closing_message(
+        template, trial, outcome, is_exported=report is not None, recorded=recorded
+    )
     sys.stdout.write(words + "\n")
     return 0 if outcome.reached else 1
 
@@ -219,8 +232,9 @@ def run_launch(
 ) -> tuple[Outcome, ExportReport | None]:
     """Train a template where a launch says, and export the best version; see `run_template`."""
     from bray.composition.whole_run import run_template
+    from bray.trained.evaluation_videos import with_videos
 
-    return run_template(template, launch.open, goal)
+    return run_template(template, with_videos(launch.open, template), goal)
 
 
 command = Command(

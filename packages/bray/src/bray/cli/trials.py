@@ -1,4 +1,4 @@
-"""`bray trials list|show|compare|rm|clone|prune`."""
+"""`bray trials list|show|compare|report|note|rm|clone|prune`."""
 
 from __future__ import annotations
 
@@ -46,6 +46,24 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
     )
     for one in (listing, show, compare):
         one.add_argument("--json", action="store_true", help="print one JSON document")
+    report = verb(
+        "report", _report, "write a report on trials: one HTML file, which needs no other"
+    )
+    report.add_argument(
+        "trial", nargs="+", help="names of the trials, or of groups of seeds: walker of walker-1, …"
+    )
+    report.add_argument("--output", type=Path, default=Path("report.html"), help="the file")
+    report.add_argument(
+        "--metric", action="append", default=[], help="a metric that is drawn; may be repeated"
+    )
+    report.add_argument(
+        "--seeds", default="iqm", help="what is drawn of seeds: each, median, mean, iqm"
+    )
+    note = verb("note", _note, "write tags and a note on a trial, or print them")
+    note.add_argument("trial", help="name or folder of the trial")
+    note.add_argument("--text", help="the note, in place of the one that it has")
+    note.add_argument("--tag", action="append", default=[], help="a tag more; may be repeated")
+    note.add_argument("--untag", action="append", default=[], help="a tag that goes")
     remove = verb("rm", _remove, "delete trials")
     remove.add_argument("trial", nargs="+", help="names or folders of the trials")
     remove.add_argument("--yes", action="store_true", help=yes)
@@ -121,6 +139,38 @@ def _compare(options: argparse.Namespace) -> int:
     _print(compared(found))
     if (table := seed_groups(found)) is not None:
         _print(table)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from bray.viewer.project import Project
+    from bray.viewer.report.document import report
+
+    names = [member for name in options.trial for member in _members(options, name)]
+    text = report(
+        Project(options.project), names, metrics=tuple(options.metric), seeds=options.seeds
+    )
+    try:
+        options.output.write_text(text, errors="replace")
+    except OSError as error:
+        raise ConfigError(f"--output: cannot write {options.output}: {error.strerror}") from error
+    _print(f"wrote {options.output}")
+    return 0
+
+
+def _note(options: argparse.Namespace) -> int:
+    from bray_core.trials.trial_notes import TrialNotes
+
+    trial = _find(options, options.trial)
+    before = TrialNotes.read(trial.path)
+    kept = [tag for tag in (*before.tags, *options.tag) if tag not in options.untag]
+    text = before.text if options.text is None else options.text
+    notes = TrialNotes(tags=tuple(dict.fromkeys(kept)), text=text)
+    if notes != before:
+        notes.write(trial.path, before)
+    _print(f"{trial.path}: {', '.join(notes.tags) or 'no tags'}")
+    if notes.text:
+        _print(notes.text)
     return 0
 
 
@@ -238,5 +288,8 @@ def _print(what: str | Table) -> None:
 
 
 trials = Command(
-    "trials", "list, show, compare, delete, clone and prune trials", _add_trials, _trials
+    "trials",
+    "list, show, compare, report, note, delete, clone and prune trials",
+    _add_trials,
+    _trials,
 )

@@ -5,8 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bray_core.command import Command
+from bray_core.errors import ConfigError
+from bray_core.files.trial_folders import CONFIG
+
+if TYPE_CHECKING:
+    from bray.templates.composition import Composition
+    from bray.trained.watched_games import PlayedGames
 
 
 def _add_watch(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +27,15 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--episodes", type=int, default=1, help="episodes to play")
     parser.add_argument("--env", help="what is played; by default what it was trained in")
     parser.add_argument("--seed", type=int, default=1, help="of the environment")
-    parser.add_argument("--policy", help="name of the policy, where a trial has several")
+    parser.add_argument(
+        "--policy", help="name of the policy that plays alone, where a trial has several"
+    )
+    parser.add_argument("--source", help="name of the source of games, where a trial has several")
+    parser.add_argument(
+        "--against",
+        help="who plays the other sides of a match: random, search, an agent of the template, "
+        "module:function, or a trial; by default the trial's own policies",
+    )
     parser.add_argument(
         "--sample", action="store_true", help="draw actions instead of taking the most likely ones"
     )
@@ -29,6 +44,21 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
 def _watch(options: argparse.Namespace) -> int:
     from bray.trained.agent import TrainedAgent
 
+    if options.policy is None and options.env is None and (options.trial / CONFIG).is_file():
+        from bray.templates.loading import load
+
+        composition = load(str(options.trial)).composition
+        if composition is not None:
+            games = _watch_games(options, composition)
+            if games is not None:
+                sys.stdout.write(f"{games}\n")
+                return 0
+    for name in ("source", "against"):
+        if (told := getattr(options, name)) is not None:
+            raise ConfigError(
+                f"--{name}: expected with a trial of games or matches, without --policy and --env, "
+                f"got {told!r}"
+            )
     deterministic = False if options.sample else None
     with TrainedAgent(options.trial, policy=options.policy, deterministic=deterministic) as agent:
         played = agent.watch(
@@ -36,6 +66,26 @@ def _watch(options: argparse.Namespace) -> int:
         )
     sys.stdout.write(f"{played}\n")
     return 0
+
+
+def _watch_games(options: argparse.Namespace, composition: Composition) -> PlayedGames | None:
+    """Let the policies of a trial play with each other; None: each plays alone."""
+    from bray.trained.watched_games import games_of, watch_games
+
+    source = games_of(composition, options.source)
+    if source is None:
+        return None
+    return watch_games(
+        options.trial,
+        composition,
+        source,
+        episodes=options.episodes,
+        seed=options.seed,
+        save=options.save,
+        against=options.against,
+        sample=options.sample,
+        say=lambda text: sys.stdout.write(f"{text}\n\n"),
+    )
 
 
 watch = Command("watch", "see a trained policy play", _add_watch, _watch)

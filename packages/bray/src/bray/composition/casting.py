@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.evaluation import EvaluationGames, returns_of
 from bray.composition.loaded import check_loaded, player_of
+from bray.composition.part_errors import PartNames, errors_of
 from bray.composition.roster import Roster
 from bray.games.evaluate_match import evaluate_match
 from bray.games.exported_opponents import ExportedOpponents
@@ -19,12 +20,14 @@ from bray.games.named_opponents import named_opponent
 from bray.games.sides import sides_of
 from bray.goal import Goal
 from bray.sources.multi_agent_config import MatchesSourceConfig
+from bray.sources.opponents_config import is_version_name
 from bray.sources.wire.seat_players import CastMaker
-from bray.templates.composition import SourcePart
+from bray.templates.composition import AgentPart, SourcePart
 from bray.training.learner import Learner
 from bray_actor import Played
 from bray_actor.multi_agent.seat import Cast, FixedCast, Seat
 from bray_core.errors import ConfigError
+from bray_core.spaces import Spaces
 
 _RESULTS_PER_PAIRING = 32
 """Matches after which opponents are drawn anew."""
@@ -41,6 +44,15 @@ class Casting(Protocol):
     @property
     def frozen(self) -> Mapping[str, Seat]:
         """Seats of those who never learn, by pattern of the agents that call over the wire."""
+        ...
+
+    def check(self, main: str, goal: Goal) -> None:
+        """Refuse a goal whose opponent nobody finds, before anything is played.
+
+        Args:
+            main: name of the learner that is evaluated.
+            goal: says against whom.
+        """
         ...
 
     def after(self, played: Played) -> Any:
@@ -98,10 +110,27 @@ def seats_by_agent(
             found[agent] = seats[learner.name]
             continue
         spaces = roster.agents[source.name][agent]
-        seat = named_opponent(player_of(part), spaces, seed=composition.seed, exports=exports)
+        seat = seat_of_frozen(part, spaces, composition.seed, exports)
         check_loaded(part, seat.config, f"sources.{source.name}: {agent}", spaces)
         found[agent] = replace(seat, name=part.name)
     return found
+
+
+def seat_of_frozen(part: AgentPart, spaces: Spaces, seed: int, exports: ExportedOpponents) -> Seat:
+    """Return the seat of an agent that never learns.
+
+    Args:
+        part: the agent.
+        spaces: what it sees and may do.
+        seed: seed of its draws.
+        exports: policies that were trained before.
+
+    Raises:
+        ConfigError: there is no such script; NotFoundError: no such policy. Names the setting.
+    """
+    key = f"agents.{part.name}.play" if part.load is None else f"models.{part.model}.load"
+    with errors_of(PartNames(key)):
+        return named_opponent(player_of(part), spaces, seed=seed, exports=exports)
 
 
 class FixedCasting:
@@ -133,6 +162,9 @@ class FixedCasting:
 
     def _seated(self, seats: Mapping[str, Seat]) -> dict[str, Seat]:
         return seats_by_agent(self._roster, self._source, seats, self._exports)
+
+    def check(self, main: str, goal: Goal) -> None:
+        """Do nothing: nobody is drawn."""
 
     def after(self, played: Played) -> Any:
         """Return None: nobody else ever plays."""
@@ -190,6 +222,41 @@ class MatchCasting:
             found[learner.name] = role
         return found
 
+    def check(self, main: str, goal: Goal) -> None:
+        """Refuse an opponent of the goal whom nobody finds.
+
+        Raises:
+            ConfigError: names the goal's setting.
+        """
+        against = goal.against
+        if against is None or main not in self._learners:
+            return
+        part = self._roster.composition.agents.get(against)
+        if part is not None:
+            self._check_agent(part)
+            return
+        if is_version_name(against):
+            self._check_version(main, against)
+            return
+        with errors_of(PartNames("goal.against")):
+            named_opponent(against, next(iter(self._spaces.values())), exports=self._exports)
+
+    def _check_agent(self, part: AgentPart) -> None:
+        if self._roster.composition.learner_of(part.name) is None:
+            seat_of_frozen(part, next(iter(self._spaces.values())), 0, self._exports)
+
+    def _check_version(self, main: str, name: str) -> None:
+        known = [one.rpartition(":")[2] if ":" not in name else one for one in self._own(main)]
+        if name not in known:
+            there = ", ".join(known) or "none yet"
+            raise ConfigError(
+                f"goal.against: expected a version that the trial has, {there}, got {name!r}: "
+                "versions are frozen while it trains; leave `against` out to play the newest"
+            )
+
+    def _own(self, main: str) -> list[str]:
+        return [name for name in self._matchmaker.versions if name.startswith(f"{main}:")]
+
     def after(self, played: Played) -> Any:
         """Count the matches, freeze versions if it is time; return new pairings now and then."""
         agents = {agent for side in self._sides.values() for agent in side}
@@ -229,7 +296,7 @@ class MatchCasting:
     ) -> Seat:
         composition = self._roster.composition
         if against is None:
-            newest = [name for name in self._matchmaker.versions if name.startswith(f"{main}:")]
+            newest = self._own(main)
             against = newest[-1] if newest else "random"
         if (part := composition.agents.get(against)) is not None:
             learner = composition.learner_of(against)

@@ -10,7 +10,6 @@ from bray.composition.roster import Roster
 from bray.goal import Goal
 from bray.run import Run
 from bray.training.learner import Learner
-from bray.training.sampled_policy import SampledPolicy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,8 +20,8 @@ class ComposedLaunch:
     """Makes components, and closes them."""
     roster: Roster
     """Who plays what."""
-    algorithms: Mapping[str, SampledPolicy[Any]]
-    """Algorithms by the names of their learners."""
+    algorithms: Mapping[str, Any]
+    """Algorithms by the names of their learners: `SampledPolicy`, or `Offline`."""
     learners: Mapping[str, Learner]
     """Learners by name."""
     goal: Goal

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bray.composition.loaded import loaded_spaces
+from bray.composition.part_errors import PartNames, errors_of
 from bray.games.board_game import board_code
 from bray.sources.environments import read_spaces
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
@@ -16,6 +17,7 @@ from bray.sources.source_kind import SourceKindConfig, find_source_kind, read_ag
 from bray.templates.composition import AgentPart, Composition, SourcePart
 from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_core.errors import ConfigError
+from bray_core.settings.choice import closest
 from bray_core.spaces import Spaces
 
 Seated = Mapping[str, Mapping[str, Spaces]]
@@ -143,12 +145,23 @@ def names_agents(source: SourcePart) -> bool:
 
 def _named_spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
     """Return what the agents of a source see and may do; an error names the source."""
-    try:
-        return _spaces(composition, source)
-    except ConfigError as error:
-        if str(error).startswith("environment: "):
-            raise ConfigError(f"sources.{source.name}.{error}") from error
-        raise
+    with errors_of(PartNames.of_source(source)):
+        found = _spaces(composition, source)
+        _check_patterns(source, found)
+        return found
+
+
+def _check_patterns(source: SourcePart, agents: Mapping[str, Spaces]) -> None:
+    """Refuse patterns that fit none of an environment's agents."""
+    if not isinstance(source.config, MultiAgentSourceConfig) or source.config.is_simulator:
+        return
+    for pattern in source.agents:
+        if not any(fnmatchcase(agent, pattern) for agent in agents):
+            raise ConfigError(
+                f"sources.{source.name}.agents.{pattern}: expected the name of an agent of "
+                f"{source.config.title}, or a pattern of some, got {pattern!r}"
+                f"{closest(pattern, agents)}; there are: {', '.join(agents)}"
+            )
 
 
 def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:

@@ -12,13 +12,14 @@ from bray.composition.roster import names_agents, spec_of
 from bray.composition.turn_shares import TurnShares
 from bray.composition.turns import PlayingSource
 from bray.sources.games import GamesPlay
-from bray.sources.several_gamecores import several_gamecores
 from bray.sources.source_kind import SourceKindConfig
 from bray.sources.wire.gamecore_play import GamecorePlay
 from bray.sources.wire.seat_plan import AnySeat, SeatPlan
+from bray.sources.wire.several_gamecores import several_gamecores
 from bray.templates.composition import SourcePart
 from bray.training.algorithm import Parts
 from bray.training.learner import Learner
+from bray.training.schedules.run_curriculum import RunCurriculum
 from bray_actor import PolicyConfig
 from bray_core.errors import ConfigError
 
@@ -138,6 +139,7 @@ class SourceMaker:
         self.castings[part.name] = casting
         if config.is_simulator:
             return self._simulators(part, casting)
+        curriculum = RunCurriculum(self._run, config.curriculum)
         actor = part.actor
         num_workers = 1 if self._run.is_local else actor.num_workers
         play = GamesPlay(
@@ -148,6 +150,8 @@ class SourceMaker:
             num_workers=num_workers,
             ends_with_first=self._run.is_local,
             seed=self._composition.seed,
+            info_metrics=config.info_metrics,
+            reset_options=curriculum.first,
         )
         steps = self._shares.steps(self._roster.learners(part))
         source = self._run.rollouts(
@@ -157,21 +161,26 @@ class SourceMaker:
             lockstep=bool(play.quotas),
             num_workers=num_workers,
         )
+        curriculum.follow(source)
         return PlayingSource(name=part.name, source=source, steps=steps)
 
     def _simulators(self, part: SourcePart, casting: Casting) -> PlayingSource:
         """Return simulators that call over the wire, each agent a session."""
         actor: Any = part.actor
+        config: Any = part.config
+        curriculum = RunCurriculum(self._run, config.curriculum)
         play = GamecorePlay(
-            source=part.config,
+            source=config,
             actor=replace(actor, num_workers=1) if self._run.is_local else actor,
             policy=PolicyConfig(),
             seed=self._composition.seed,
             spaces=next(iter(self._learners.values())).spaces,
+            reset_options=curriculum.first,
         )
         source = several_gamecores(
             self._run, play, self._wire_seats(part, casting), casting.make_cast
         )
+        curriculum.follow(source)
         self.lines += [f"{part.name}: {line}" for line in source.lines()]
         return PlayingSource(
             name=part.name, source=source, steps=self._shares.steps(self._roster.learners(part))
@@ -183,10 +192,13 @@ class SourceMaker:
         quotas = self._shares.quotas(names)
         seats: dict[str, AnySeat] = {}
         for name, one in self._recordings(part).items():
+            if one.buffer is None:
+                continue  # its seat is below, with those that record nothing either
             seats[name] = SeatPlan(name, one.model, one.policy, one.buffer, quotas.get(name))
+        patterns = self._roster.patterns(part)
         for pattern, seat in casting.frozen.items():
-            seats.setdefault(part.agents[pattern], seat)
-        return {pattern: seats[name] for pattern, name in self._roster.patterns(part).items()}
+            seats.setdefault(patterns[pattern], seat)
+        return {pattern: seats[name] for pattern, name in patterns.items()}
 
 
 def _playing_in(parts: Parts, source: Any) -> Parts:

@@ -5,14 +5,15 @@ sources ──segments──► buffer of each learner ──► its trainer ─
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from bray.composition.casting import Casting
 from bray.composition.composed_launch import ComposedLaunch
-from bray.composition.learners import algorithm_of, make_learner
+from bray.composition.learners import algorithm_of, check_data_sets, make_learner
 from bray.composition.main_evaluation import MainEvaluation
+from bray.composition.part_errors import PartNames, errors_of
 from bray.composition.roster import Roster
 from bray.composition.source_maker import SourceMaker
 from bray.composition.turns import (
@@ -21,13 +22,14 @@ from bray.composition.turns import (
     SeveralSources,
     SeveralTurns,
     SeveralWatch,
+    StepsDue,
 )
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.templates.composition import Composition
 from bray.training.loop import Loop
 from bray_actor import Played
-from bray_core.errors import ConfigError
+from bray_core.errors import CapacityError, ConfigError, NotFoundError
 
 
 def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome:
@@ -39,27 +41,44 @@ def train_composition(run: Run, composition: Composition, goal: Goal) -> Outcome
         goal: the goal of the composition, with all that it left open decided.
 
     Raises:
-        ConfigError: an algorithm cannot be trained on what its agents see and may do.
+        ConfigError: an algorithm cannot be trained on what its agents see and may do, or a part
+            cannot be made; with the place of its setting.
+        NotFoundError: a data set, or a policy that is loaded, is not there.
+        CapacityError: a part does not fit into memory.
     """
     try:
         launch = _launch(run, composition, goal)
         made = SourceMaker(launch)
-        sources = [made.make(one) for one in composition.sources.values()]
-    except ConfigError as error:
+        sources = []
+        for part in composition.sources.values():
+            with errors_of(PartNames.of_source(part)):
+                sources.append(made.make(part))
+        for casting in made.castings.values():
+            casting.check(composition.main.name, goal)
+    except (ConfigError, NotFoundError, CapacityError) as error:
         raise composition.located(error) from error
-    return _train(launch, composition, made, sources)
+    try:
+        return _train(launch, composition, made, sources)
+    except ConfigError as error:  # of a simulator, which is started with the first turn
+        words, (first, *others) = str(error), composition.sources
+        if others or not words.startswith("source."):
+            raise
+        renamed = ConfigError(f"sources.{first}.{words.removeprefix('source.')}")
+        raise composition.located(renamed) from error
 
 
 def _launch(run: Run, composition: Composition, goal: Goal) -> ComposedLaunch:
     """Return the composition with its learners made."""
     roster = Roster.read(composition)
-    algorithms = {
-        name: algorithm_of(run, roster, one) for name, one in composition.learners.items()
-    }
-    learners = {
-        name: make_learner(run, roster, name, one).with_trainer()
-        for name, one in algorithms.items()
-    }
+    check_data_sets(roster)
+    algorithms = {}
+    for name, one in composition.learners.items():
+        with errors_of(PartNames.of_learner(composition, one)):
+            algorithms[name] = algorithm_of(run, roster, one)
+    learners = {}
+    for name, algorithm in algorithms.items():
+        with errors_of(PartNames.of_learner(composition, composition.learners[name])):
+            learners[name] = make_learner(run, roster, name, algorithm).with_trainer()
     return ComposedLaunch(
         run=run, roster=roster, algorithms=algorithms, learners=learners, goal=goal
     )
@@ -76,7 +95,7 @@ def _train(
     after = partial(_tell_opponents, sources, made.castings)
     advance: SeveralTurns | SeveralWatch
     if launch.run.is_local:
-        due = {each: ReplaysDue(one, _frames(launch, each)) for each, one in learners.items()}
+        due = {each: _due(launch, each) for each in learners}
         advance = SeveralTurns(learners, due, sources, name, after)
     else:
         advance = SeveralWatch(learners, sources, name, after)
@@ -93,6 +112,14 @@ def _train(
         evaluate_every=_evaluate_every(launch.goal),
         unit="agent steps",
     ).until_goal()
+
+
+def _due(launch: ComposedLaunch, name: str) -> Callable[[int], int]:
+    """Return what says how often a learner trains after a turn."""
+    learner = launch.learners[name]
+    if learner.buffer is None:
+        return StepsDue(learner)
+    return ReplaysDue(learner, _frames(launch, name))
 
 
 def _frames(launch: ComposedLaunch, name: str) -> int:

@@ -49,7 +49,8 @@ class TurnShares:
         """
         if not self._is_local:
             return _TURN_STEPS
-        replays = [n for n in names if self._learners[n].batch_steps is None]
+        recording = [n for n in names if self._learners[n].buffer is not None]
+        replays = [n for n in recording if self._learners[n].batch_steps is None]
         if replays:
             return min(self._learners[name].turn.steps for name in replays)
         return max(self.quotas(names).values())  # the first quota that is filled ends the turn

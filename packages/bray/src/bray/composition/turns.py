@@ -74,6 +74,31 @@ class ReplaysDue:
         return any(one.stats()["queued"] < learner.min_size for one in learner.replays.values())
 
 
+class StepsDue:
+    """How many steps a learner takes after a turn that learns from a data set alone: as many as
+    there are between two of its versions, until it has taken them all.
+
+    Args:
+        learner: what learns.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    def __call__(self, new_frames: int) -> int:
+        """Return the number, whatever was recorded."""
+        return self._learner.turn.replays if steps_left(self._learner) else 0  # whole versions
+
+
+def steps_left(learner: Learner) -> int:
+    """Return the steps that are left to a learner of a data set.
+
+    Args:
+        learner: what learns; it has a trainer.
+    """
+    return max(0, (learner.max_replays or 0) - int(learner.trainer.progress()["steps"]))
+
+
 class SeveralTurns:
     """Lets a local run of several learners go on, as `bray.training.loop.Turns` does that of one.
 
@@ -88,7 +113,7 @@ class SeveralTurns:
     def __init__(
         self,
         learners: Mapping[str, Learner],
-        due: Mapping[str, ReplaysDue],
+        due: Mapping[str, Callable[[int], int]],
         sources: Sequence[PlayingSource],
         main: str,
         after: Callable[[Played], None],
@@ -151,7 +176,8 @@ class SeveralWatch:
         main: str,
         after: Callable[[Played], None],
     ) -> None:
-        self._trainers: list[Any] = [learner.trainer for learner in learners.values()]
+        self._learners = list(learners.values())
+        self._trainers: list[Any] = [learner.trainer for learner in self._learners]
         self._paused = [False] * len(self._trainers)
         self._sources = sources
         self._main = main
@@ -166,6 +192,9 @@ class SeveralWatch:
         """Wait a moment, and return what was played meanwhile."""
         for index, trainer in enumerate(self._trainers):
             if self._paused[index]:  # for an evaluation, which is over
+                learner = self._learners[index]
+                if learner.max_replays is not None and not steps_left(learner):
+                    continue  # it has learnt all that its data set shall teach it
                 trainer.start()
             self._paused[index] = trainer.wait(0.0 if index else POLL_S)
         played = merged(self._sources, self._main)
@@ -235,7 +264,8 @@ def merged(sources: Sequence[PlayingSource], main: str) -> Played:
 
 def episode_of(result: GameResult, seat: str) -> PlayedEpisode | None:
     """Return a game as an episode of a policy: the mean return of the agents that it played, the
-    length of the one that played longest, and their mean score as a metric, if they have some.
+    length of the one that played longest, and as metrics their mean score, if they have some, and
+    the means of what the environment or simulator said of them.
 
     Args:
         result: the game.
@@ -248,8 +278,12 @@ def episode_of(result: GameResult, seat: str) -> PlayedEpisode | None:
     if not own:
         return None
     scores = [result.scores[agent] for agent in own if agent in result.scores]
+    told: dict[str, list[float]] = {"score": scores} if scores else {}
+    for agent in own:
+        for name, value in result.metrics.get(agent, {}).items():
+            told.setdefault(name, []).append(value)
     return PlayedEpisode(
         sum(result.returns[agent] for agent in own) / len(own),
         max(result.lengths[agent] for agent in own),
-        {"score": sum(scores) / len(scores)} if scores else {},
+        {name: sum(values) / len(values) for name, values in told.items()},
     )

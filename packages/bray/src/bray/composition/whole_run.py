@@ -26,8 +26,16 @@ OpenRun: TypeAlias = Callable[[Mapping[str, object], RetentionPolicy], Run]
 """Opens a trial with what is written to its `config.yaml` and what stays on disk."""
 
 
+def _always(outcome: Outcome) -> bool:
+    return True
+
+
 def run_template(
-    template: Template, open_run: OpenRun, goal: Goal
+    template: Template,
+    open_run: OpenRun,
+    goal: Goal,
+    *,
+    exports: Callable[[Outcome], bool] = _always,
 ) -> tuple[Outcome, ExportReport | None]:
     """Train, and export the best version.
 
@@ -35,6 +43,7 @@ def run_template(
         template: what to run.
         open_run: opens the trial and starts the runtime.
         goal: the template's, completed.
+        exports: whether a run that ended so is worth an export.
 
     Raises:
         ExportError: the export's outputs differ from torch's.
@@ -47,10 +56,11 @@ def run_template(
         for callback in make_callbacks(template.callbacks):
             run.listen(callback)
         if composition is not None:
-            return train_composition(run, composition, goal), export_all(run, composition)
+            outcome = train_composition(run, composition, goal)
+            return outcome, export_all(run, composition) if exports(outcome) else None
         assert algorithm is not None, "a template of the short form has one"
         outcome = algorithm.train(run, goal=goal, seed=template.seed)
-        return outcome, export_best(run, type(algorithm))
+        return outcome, export_best(run, type(algorithm)) if exports(outcome) else None
 
 
 def completed_goal(template: Template) -> Goal:

@@ -98,6 +98,13 @@ class BoardGame:
         mask = self._rules.legal(self._board)[0].astype(np.int8)
         return AgentTick({"observation": planes, "action_mask": mask})
 
+    def render(self) -> str:
+        """Return the board as text: `X` is the first player, `O` the second."""
+        mine, other = self._rules.observation(self._board).reshape(2, *self._rules.shape) > 0
+        first, second = (mine, other) if self._mover == 0 else (other, mine)
+        signs = np.where(first, "X", np.where(second, "O", "."))
+        return "\n".join(" ".join(row) for row in signs)
+
     def close(self) -> None:
         """Do nothing: the board holds nothing."""
 

@@ -55,7 +55,8 @@ class ActionBounds(nn.Module):
         if bounds is None:
             raise ConfigError(
                 f"environment: {spaces.origin}: expected bounded actions, got some without bounds: "
-                "bound them in a wrapper (gymnasium.wrappers.RescaleAction), or train PPO"
+                "wrap it (gymnasium.ActionWrapper, its action_space a Box with bounds), or train "
+                "PPO"
             )
         return cls(*bounds)
 

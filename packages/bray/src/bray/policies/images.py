@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from bray_core.spaces import LeafSpace
 _FEATURES = 256
 """Features of an image beside other leaves, or before several hidden layers."""
 _SMALL = 16
-"""Least side of an image of pixels: smaller ones are grids of codes, taken as they are."""
+"""Least longer side of an image of pixels: smaller ones are grids of codes, taken as they are."""
 _LARGE = 36
 """Least side that the convolutions of Mnih et al. 2015 take."""
 _MOST_CELLS = 100
@@ -24,8 +25,12 @@ class ImageEncoder(nn.Module):
     """Convolutions as the image's size allows, then one layer of features.
 
     Sides from 36 pixels on: those of Mnih et al. 2015, "Human-level control through deep
-    reinforcement learning", and halvings until at most 100 cells are left. From 16 on: two of
-    stride 2. Below: three of stride 1, that see a grid's neighbours.
+    reinforcement learning". From 16 on: two of stride 2, and one. Where a side is below 16: three
+    that halve only the other side, so that a grid's neighbours are seen. Halvings follow until at
+    most 100 cells are left, but for grids whose sides are both below 16.
+
+    Whole numbers with bounds become shares of them, bytes without bounds shares of 255. Grids
+    whose sides are both below 16 are codes, and stay.
 
     Args:
         leaf: space of the image: `[H, W]`, `[H, W, C]` or `[C, H, W]` (the smaller end is that of
@@ -38,14 +43,12 @@ class ImageEncoder(nn.Module):
         self._rank = len(leaf.shape)
         self._is_last = is_channels_last(leaf.shape)
         channels, height, width = channels_and_sides(leaf.shape)
-        self._divisor = _divisor(leaf, min(height, width))
+        self._least, self._span = _range(leaf, max(height, width))
         layers: list[nn.Module] = []
-        for out, kernel, stride, padding in _plan(height, width):
-            layers += [_convolution(channels, out, kernel, stride, padding), nn.ReLU()]
-            height, width = (
-                (side + 2 * padding - kernel) // stride + 1 for side in (height, width)
-            )
-            channels = out
+        for layer in _plan(height, width):
+            layers += [layer.module(channels), nn.ReLU()]
+            height, width = layer.sides_of(height, width)
+            channels = layer.channels
         last = orthogonal_(nn.Linear(channels * height * width, features), math.sqrt(2))
         self.layers = nn.Sequential(*layers, nn.Flatten(), last, nn.ReLU())
         self.size = features
@@ -54,7 +57,8 @@ class ImageEncoder(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """Map images `[…, *shape]` to features `[…, F]`."""
         lead = image.shape[: image.ndim - self._rank]
-        x = image.reshape(-1, *image.shape[image.ndim - self._rank :]).float() / self._divisor
+        x = image.reshape(-1, *image.shape[image.ndim - self._rank :]).float()
+        x = (x - self._least if self._least else x) / self._span
         if self._rank == 2:
             x = x.unsqueeze(1)
         elif self._rank == 4:  # [K, H, W, C] or [K, C, H, W]
@@ -65,29 +69,67 @@ class ImageEncoder(nn.Module):
         return features.reshape(*lead, self.size)
 
 
-def _plan(height: int, width: int) -> list[tuple[int, int, int, int]]:
-    """Return channels, kernel, stride and padding of each convolution."""
-    if min(height, width) >= _LARGE:
-        plan = [(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)]
-        for _, kernel, stride, _ in plan:
-            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
-        while height * width > _MOST_CELLS:
-            plan.append((64, 3, 2, 1))
-            height, width = (height + 1) // 2, (width + 1) // 2
-        return plan
-    if min(height, width) >= _SMALL:
-        return [(32, 3, 2, 1), (64, 3, 2, 1), (64, 3, 1, 1)]
-    return [(16, 3, 1, 1), (32, 3, 1, 1), (32, 3, 1, 1)]
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """One convolution: its outputs, the side of its kernel, and its strides down and across."""
+
+    channels: int
+    kernel: int
+    strides: tuple[int, int]
+    padding: int
+
+    def sides_of(self, height: int, width: int) -> tuple[int, int]:
+        """Return height and width of what it makes of an image."""
+        down, across = self.strides
+        more = 2 * self.padding - self.kernel
+        return (height + more) // down + 1, (width + more) // across + 1
+
+    def module(self, channels: int) -> nn.Module:
+        """Make it for inputs of so many channels."""
+        made = nn.Conv2d(channels, self.channels, self.kernel, self.strides, self.padding)
+        return orthogonal_(made, math.sqrt(2))
 
 
-def _convolution(channels: int, out: int, kernel: int, stride: int, padding: int) -> nn.Module:
-    return orthogonal_(nn.Conv2d(channels, out, kernel, stride, padding), math.sqrt(2))
+def _plan(height: int, width: int) -> list[_Convolution]:
+    """Return the convolutions that suit an image of this size."""
+    if max(height, width) < _SMALL:
+        return [_Convolution(channels, 3, (1, 1), 1) for channels in (16, 32, 32)]
+    plan: list[_Convolution] = []
+
+    def add(channels: int, kernel: int, strides: tuple[int, int], padding: int) -> None:
+        nonlocal height, width
+        plan.append(_Convolution(channels, kernel, strides, padding))
+        height, width = plan[-1].sides_of(height, width)
+
+    least = min(height, width)
+    if least >= _LARGE:
+        for channels, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            add(channels, kernel, (stride, stride), 0)
+    elif least >= _SMALL:
+        for channels, stride in ((32, 2), (64, 2), (64, 1)):
+            add(channels, 3, (stride, stride), 1)
+    else:
+        for channels in (16, 32, 32):
+            add(channels, 3, (1 + (height >= _SMALL), 1 + (width >= _SMALL)), 1)
+    while height * width > _MOST_CELLS:
+        add(64, 3, (2, 2), 1)
+    return plan
 
 
-def _divisor(leaf: LeafSpace, side: int) -> float:
-    """Return what brings pixels near 0 to 1; floats and the codes of small grids stay."""
-    is_bytes = np.dtype(leaf.dtype) == np.uint8
-    return 255.0 if is_bytes and side >= _SMALL else 1.0
+def _range(leaf: LeafSpace, longest: int) -> tuple[float, float]:
+    """Return what is taken from an image's numbers, and what they are then divided by.
+
+    Args:
+        leaf: space of the image.
+        longest: its longer side.
+    """
+    kind = np.dtype(leaf.dtype)
+    if kind.kind not in "iu" or longest < _SMALL:
+        return 0.0, 1.0
+    low, high = leaf.low, leaf.high
+    if isinstance(low, float) and isinstance(high, float) and high > low:
+        return low, high - low
+    return 0.0, 255.0 if kind == np.uint8 else 1.0
 
 
 def is_channels_last(shape: tuple[int, ...]) -> bool:

@@ -21,6 +21,7 @@ from bray.policies.memory import make_memory
 from bray.policies.normalisation import NormalisedPolicy, ObservationNorm, normalised
 from bray.policies.own import OwnTrunk, OwnTrunkOverTime, check_policy, is_own, own_network
 from bray.policies.own import check_features as _check_features
+from bray.policies.stepped_policy import SteppedPolicy
 from bray.policies.trunks import is_flat, make_network, make_trunk
 from bray_algo.networks.initialisation import orthogonal_
 from bray_core import nested
@@ -174,6 +175,8 @@ def _of_own(spaces: Spaces, config: NetworkConfig) -> AnyPolicy:
     network = own_network(read, config)
     if not hasattr(network, "feature_size"):
         policy: Any = check_policy(network, read, config)
+        if policy.state_size and not hasattr(policy, "replay"):
+            policy = SteppedPolicy(policy)
         if config.normalize_observation:
             policy = NormalisedPolicy(spaces, config, policy)
         return cast(AnyPolicy, policy)

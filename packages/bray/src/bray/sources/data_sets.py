@@ -1,8 +1,9 @@
-"""Data sets to learn from: folders of recorded episodes, Minari data sets, Parquet files.
+"""Data sets to learn from: recorded episodes, Minari data sets, Parquet files, Python's objects.
 
-One is named by where it is: a folder of `Recorder`'s episodes, `minari:NAME`, or a `.parquet` or
-`.arrow` file or a folder of such. A row of a table has the columns `observation` and `action`, for
-offline reinforcement learning `reward`, `next_observation` and `terminated` too.
+One is named by where it is: a folder of `Recorder`'s episodes, `minari:NAME`, a `.parquet` or
+`.arrow` file or a folder of such, or `objects:module:function`. A row of a table has the columns
+`observation` and `action`, for offline reinforcement learning `reward`, `next_observation` and
+`terminated` too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import numpy as np
 
 from bray.sources import demonstrations
 from bray.sources.data_set_readers.minari_episodes import MinariEpisodes
+from bray.sources.data_set_readers.python_episodes import PythonEpisodes
 from bray.sources.data_set_readers.table_rows import TABLE_SUFFIXES, TableRows, tables
 from bray_actor import read_episode
+from bray_actor.environments.spec import located_code
 from bray_buffer.mixture import Mixture
 from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import nested
@@ -32,6 +35,7 @@ DEMONSTRATION = ("observation", "action", "return")
 """Leaves of a sample to imitate. The return is NaN where it is not known."""
 
 _MINARI = "minari:"
+_OBJECTS = "objects:"
 _SHUFFLED = 16_384
 """Samples that are mixed at a time."""
 _MOST_CACHED_BYTES = 1024**3
@@ -106,7 +110,8 @@ def open_data_set(
     """Open a data set by where it is.
 
     Args:
-        where: a folder of recorded episodes, `minari:NAME`, or a table's file or folder.
+        where: a folder of recorded episodes, `minari:NAME`, a table's file or folder, or
+            `objects:module:function`, which is called.
         spaces: what was seen and done.
         gamma: discount per step.
         leaves: `TRANSITION` or `DEMONSTRATION`: what it is read for.
@@ -119,6 +124,8 @@ def open_data_set(
     actions = ActionVector(spaces.action, spaces.origin)
     if where.startswith(_MINARI):
         return MinariEpisodes(where.removeprefix(_MINARI), actions, gamma)
+    if where.startswith(_OBJECTS):
+        return PythonEpisodes(where.removeprefix(_OBJECTS), actions, gamma)
     path = Path(where)
     if path.suffix in TABLE_SUFFIXES or (path.is_dir() and tables(path)):
         return TableRows(path, actions, gamma, leaves)
@@ -214,7 +221,23 @@ def sample_spec(spaces: Spaces, leaves: Sequence[str]) -> Nested:
 
 def located(where: str) -> str:
     """Return where a data set is as a worker finds it, whose working directory is another."""
-    return where if where.startswith(_MINARI) else str(Path(where).resolve())
+    if where.startswith(_OBJECTS):
+        return _OBJECTS + located_code(where.removeprefix(_OBJECTS))
+    if where.startswith(_MINARI):
+        return where
+    try:
+        return str(Path(where).resolve())
+    except (OSError, ValueError) as error:  # too long, or with a zero byte
+        raise ConfigError(
+            f"demonstrations: expected the path of a data set, got {where[:200]!r}: {error}"
+        ) from error
+
+
+def all_located(where: str | Mapping[str, float]) -> str | dict[str, float]:
+    """Return where one or several data sets are, as `located` does."""
+    if isinstance(where, str):
+        return located(where)
+    return {located(one): share for one, share in where.items()}
 
 
 def mean_return(where: Sequence[str], spaces: Spaces) -> float:

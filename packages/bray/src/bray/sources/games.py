@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_actor.multi_agent.runner import MultiAgentRunner
@@ -29,6 +30,10 @@ class GamesPlay:
     """Whether a turn ends as soon as one quota is filled: in a local run."""
     seed: int
     """Seed of environments, casts and draws."""
+    info_metrics: tuple[str, ...] = ()
+    """Keys of the agents' infos that are metrics of their episodes."""
+    reset_options: Mapping[str, Any] | None = None
+    """Options that the first games begin with; None: there is no curriculum."""
 
     def runner(self, worker: int) -> MultiAgentRunner:
         """Make the runner of a worker, in the worker's process.
@@ -46,6 +51,8 @@ class GamesPlay:
                 seed=self.seed + 1000 * worker,
                 quotas={n: steps // self.num_workers for n, steps in self.quotas.items()},
                 ends_with_first=self.ends_with_first,
+                info_metrics=self.info_metrics,
+                reset_options=self.reset_options,
             )
             stack.pop_all()
         return runner

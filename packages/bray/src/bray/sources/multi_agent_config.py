@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from bray.sources.config import PlaysNoAtari, check_one_kind, title_of
+from bray.sources.curriculum import check_curriculum
 from bray.sources.opponents_config import OpponentsConfig
 from bray_actor.environments.spec import located_code
 from bray_actor.environments.spec_text import short_name
+from bray_actor.episodes import check_names
 from bray_actor.gamecores.simulators import command_words
 from bray_core.errors import ConfigError
 from bray_core.process.user_modules import check_code_name
@@ -47,6 +49,14 @@ class MultiAgentSourceConfig(PlaysNoAtari):
     spaces: Mapping[str, Any] | None = None
     """What the agents of a simulator see and take, the same for all: `{observation: {shape: [3]},
     action: {discrete: 3}}`. None: those of the models, else the first `start` tells."""
+    info_metrics: tuple[str, ...] = ()
+    """Keys of the agents' infos when their episodes end that are metrics, such as `[success]`,
+    beside those of `info["metrics"]`. They must be numbers or flags."""
+    curriculum: str | Mapping[str, Any] | None = None
+    """Settings of the games that follow training: a schedule by the name of each, such as
+    `{difficulty: {start: 0.1, end: 1.0, frames: 200000}}`, or a function of yours that returns them
+    (`module:function`). A game gets them as `reset(seed, options=…)`, a simulator in the reply to
+    each `start`. Evaluations have none. None: no curriculum."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -59,6 +69,13 @@ class MultiAgentSourceConfig(PlaysNoAtari):
             command_words(self.command)
         if self.spaces is not None:
             Spaces.parse("spaces", self.spaces)
+        check_names("info_metrics", self.info_metrics)
+        check_curriculum(self.curriculum)
+        if self.curriculum is not None and self.environment.startswith("open_spiel:"):
+            raise ConfigError(
+                "curriculum: expected none for a game of OpenSpiel, which takes no options when it "
+                "begins"
+            )
         for wrapper in self.wrappers:
             check_code_name("wrappers", wrapper, "module:function or file.py:function")
         if self.is_simulator:

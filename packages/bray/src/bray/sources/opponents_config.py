@@ -63,4 +63,11 @@ def is_opponent_name(name: str) -> bool:
     Args:
         name: `random`, `search`, a frozen version, or the folder of an export or a trial.
     """
-    return name in OPPONENTS or is_version_name(name) or (name != "" and Path(name).is_dir())
+    return name in OPPONENTS or is_version_name(name) or _is_folder(name)
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return name != "" and Path(name).is_dir()
+    except (OSError, ValueError):  # longer than a path may be, or with a zero byte
+        return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,49 +13,62 @@ from bray.sources import data_sets
 from bray_actor.segment import SegmentWriter
 from bray_buffer import ReplayBuffer
 from bray_core import nested
-from bray_core.errors import ConfigError
+from bray_core.layout import Layout, Packed
 from bray_core.nested import Nested
 from bray_core.spaces import Spaces
 
 logger = logging.getLogger(__name__)
 
 
-def fill_replay(buffer: Any, where: str, spaces: Spaces, gamma: float) -> int:
-    """Push the steps of a data set into a replay that is empty; return how many.
+@dataclass(frozen=True, slots=True)
+class ReplayBeginning:
+    """Fills a replay with a data set while it is empty, in the process that holds the replay."""
 
-    A replay that was restored already holds them, and is left as it is.
+    where: str
+    """The data set, as every process finds it; see `data_sets.open_data_set`."""
+    spaces: Spaces
+    """What was seen and done."""
+    gamma: float
+    """Discount of the segments' returns, where they have some."""
+
+    def __call__(self, replay: ReplayBuffer) -> int:
+        """Push the steps of the data set into the replay; return how many.
+
+        A replay that was restored already holds them, and is left as it is.
+
+        Raises:
+            ConfigError: there is no such data set.
+        """
+        if replay.stats()["queued"]:
+            return 0
+        replay.begin_with(segments_of(self.where, self.spaces, replay.layout, self.gamma))
+        count = int(replay.stats()["queued"])
+        logger.info("the replay begins with %d steps of %s", count, self.where)
+        return count
+
+
+def segments_of(where: str, spaces: Spaces, layout: Layout, gamma: float) -> Iterator[Packed]:
+    """Yield a data set as segments: cut where one is full, and where a step is not the next.
 
     Args:
-        buffer: the replay, of this process.
-        where: the data set, see `data_sets.open_data_set`; empty is none.
+        where: the data set, see `data_sets.open_data_set`.
         spaces: what was seen and done.
+        layout: layout of the segments.
         gamma: discount of the segments' returns, where they have some.
 
     Raises:
-        ConfigError: the replay is in other processes, or there is no such data set.
+        ConfigError: there is no such data set.
     """
-    if not where:
-        return 0
-    if not isinstance(buffer, ReplayBuffer):
-        raise ConfigError(
-            f"buffer.begin_with: expected a local run, whose replay is in this process, got "
-            f"{where} on Ray: train with --runtime local, or begin from weights (model.begin_from)"
-        )
-    if buffer.stats()["queued"]:
-        return 0
     data = data_sets.open_data_set(where, spaces, gamma=1.0)
-    writer, count = SegmentWriter(buffer.layout, gamma), 0
+    writer = SegmentWriter(layout, gamma)
     for unit in range(data.num_units):
-        rows = data.steps(unit, data_sets.TRANSITION)
+        rows: Any = data.steps(unit, data_sets.TRANSITION)
         if rows is not None:
-            _push(buffer, writer, rows)
-            count += len(rows["reward"])
-    logger.info("the replay begins with %d steps of %s", count, where)
-    return count
+            yield from _segments(writer, rows)
 
 
-def _push(buffer: ReplayBuffer, writer: SegmentWriter, rows: dict[str, Any]) -> None:
-    """Push the steps of a unit, cut where a segment is full and where a step is not the next."""
+def _segments(writer: SegmentWriter, rows: dict[str, Any]) -> Iterator[Packed]:
+    """Yield the segments of a unit's steps."""
     num_steps = len(rows["reward"])
     is_last = np.ones(num_steps, bool)
     is_last[:-1] = (rows["discount"][:-1] == 0) | ~_goes_on(rows)
@@ -67,7 +82,7 @@ def _push(buffer: ReplayBuffer, writer: SegmentWriter, rows: dict[str, Any]) -> 
             truncated=bool(is_last[at]) and not terminated,
         )
         if writer.is_full or is_last[at]:
-            buffer.push(writer.finish(step["next_observation"]))
+            yield writer.finish(step["next_observation"])
 
 
 def _goes_on(rows: dict[str, Nested]) -> Any:

@@ -82,6 +82,27 @@ class BufferWiring:
                     "brings its own (dataset, mixture)",
                 )
         self._check_cycles()
+        for trainer, inputs in self._wires.inputs_of.items():
+            for given, name in inputs.items():
+                self._check_input(trainer, given, name)
+
+    def _check_input(self, trainer: str, given: str, buffer: str) -> None:
+        """Refuse experience that nobody plays, and demonstrations that are no data sets."""
+        kinds = {one: self._kind(one) for one in self._leaves(buffer)}
+        key = f"trainers.{trainer}.inputs.{given}"
+        if given == EXPERIENCE and kinds and all(one == "dataset" for one in kinds.values()):
+            self._written.refuse(
+                key,
+                f"expected a buffer that is played into, got {buffer!r}, which holds data sets "
+                "alone: mix a replay in, or learn from the data set by iql, cql, td3_bc or bc",
+            )
+        other = next((one for one, kind in kinds.items() if kind != "dataset"), None)
+        if given != EXPERIENCE and other is not None:
+            self._written.refuse(
+                key, f"expected a data set, or a mixture of data sets, got {other!r}, which is none"
+            )
+        elif given != EXPERIENCE and any(self._of(one) for one in self._of(buffer)):
+            self._written.refuse(key, "expected a mixture of data sets, got one of mixtures")
 
     def _check_cycles(self) -> None:
         told: set[str] = set()

@@ -18,7 +18,8 @@ from bray.templates.callbacks import NamedCallback
 from bray.templates.part_settings import NamedRenderPart
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
-from bray_core.errors import ConfigError
+from bray_core.errors import BrayError, ConfigError
+from bray_core.metrics.named_sinks import SinkEntries
 
 Enable: TypeAlias = Literal["train", "deploy"]
 
@@ -141,6 +142,8 @@ class Composition:
     """How much of the trial stays on disk."""
     callbacks: tuple[NamedCallback, ...] = ()
     """Classes of callbacks, see `bray.templates.callbacks`."""
+    sinks: SinkEntries = ()
+    """Where figures are written, too, see `bray_core.metrics.named_sinks`."""
     seed: int = 1
     """Seed of everything random."""
     enable: Enable = "train"
@@ -148,13 +151,14 @@ class Composition:
     places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Where the settings of parts were written, `file:line:column` by dotted name."""
 
-    def located(self, error: ConfigError) -> ConfigError:
+    def located(self, error: BrayError) -> BrayError:
         """Return an error of a run with the place where the setting is that it begins with."""
         found = re.match(r"[\w.]+", str(error))
         key = "" if found is None else found[0]
         while key and key not in self.places:
             key = key.rpartition(".")[0]
-        return ConfigError(f"{self.places[key]}: {error}") if key else error
+        kind = ConfigError if isinstance(error, ConfigError) else type(error)
+        return kind(f"{self.places[key]}: {error}") if key else error
 
     @property
     def main(self) -> LearnerPart:
@@ -196,6 +200,8 @@ class Composition:
         whole: dict[str, Any] = {"goal": self.goal, "keep": self.keep}
         if self.callbacks:
             whole["callbacks"] = self.callbacks
+        if self.sinks:
+            whole["sinks"] = self.sinks
         return made | to_mapping(whole)
 
     def _agent(self, one: AgentPart) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bray.goal import Goal
@@ -27,13 +27,16 @@ from bray.templates.part_classes import (
     settings_by_name,
 )
 from bray.templates.part_settings import DatasetConfig
-from bray.templates.schema import CALLBACKS, RENAMED, plain_config
+from bray.templates.schema import CALLBACKS, RENAMED, SINKS, plain_config
 from bray.templates.wires import DEMONSTRATIONS, EXPERIENCE, Wires
 from bray.templates.wiring import Wiring
 from bray.templates.written_parts import PLURALS, WHOLE, WrittenParts, as_written
 from bray.training.algorithm import Algorithm, NoSettings, Parts
+from bray.training.off_policy.offline import Offline
 from bray.training.sampled_policy import SampledPolicy
+from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.errors import ConfigError
+from bray_core.metrics.named_sinks import SinkEntry, check_entries
 from bray_core.settings.choice import closest
 from bray_core.settings.ranges import NonNegativeInt, check_fields
 from bray_core.settings.settings_build import SettingsBuilder
@@ -53,10 +56,14 @@ class WholeSettings:
     goal: Goal = field(default_factory=Goal)
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
     callbacks: tuple[NamedCallback, ...] = field(default=(), metadata={"description": CALLBACKS})
+    sinks: tuple[SinkEntry, ...] | Mapping[str, Any] = field(
+        default=(), metadata={"description": SINKS}
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
         check_names(self.callbacks)
+        check_entries(self.sinks)
 
 
 def read_composition(
@@ -165,6 +172,8 @@ class _Reader:
     def composition(self) -> Composition | None:
         """Return all parts; None where something is wrong with one of them."""
         self._refuse_unknown()
+        for name in self._algorithms:
+            self._check_sampled(name)
         for (kind, name), one in self._classes.items():
             self._load(kind, name, one)
         whole = self._build(self._written.whole(), WholeSettings, "")
@@ -188,6 +197,7 @@ class _Reader:
             goal=whole.goal,
             keep=whole.keep,
             callbacks=whole.callbacks,
+            sinks=whole.sinks,
             seed=whole.seed,
             enable=whole.enable,
             places=self._written.places(),
@@ -238,9 +248,10 @@ class _Reader:
             model=self._loaded["model", model],
             agent=self._loaded["agent", self._agents_of(model)[0]],
             buffer=self._buffer_config(name, algorithm),
-            source=self._source_config(source, inputs),
+            source=self._loaded["source", str(source)],
             actor=self._actor_config(source, algorithm),
             trainer=self._loaded["trainer", name],
+            demonstrations=self._demonstrations(inputs),
         )
         written = self._written.text("trainer", name, "algorithm")
         return LearnerPart(
@@ -265,17 +276,16 @@ class _Reader:
                 return self._loaded["buffer", name]
         return plain_config(config, self._chooser.buffer_schema(trainer)())
 
-    def _source_config(self, source: str | None, inputs: Mapping[str, str]) -> Any:
-        """Return what a learner plays, with its demonstrations."""
-        assert source is not None, "a learner who never plays is a problem"
-        config = self._loaded["source", source]
-        recorded = self._loaded.get(("buffer", inputs.get(DEMONSTRATIONS, "")))
-        takes_a_folder = DEMONSTRATIONS in {one.name for one in fields(config)}
-        if not isinstance(recorded, DatasetConfig) or not takes_a_folder:
-            return config
-        if recorded.origin == "recordings":
-            return replace(config, **{DEMONSTRATIONS: recorded.path})
-        return config
+    def _demonstrations(self, inputs: Mapping[str, str]) -> str | Mapping[str, float]:
+        """Return the data set of a learner that imitates, or several with their shares."""
+        name = inputs.get(DEMONSTRATIONS)
+        if name is None:
+            return ""
+        config = self._loaded["buffer", name]
+        if isinstance(config, DatasetConfig):
+            return config.where
+        mixed = ((self._loaded["buffer", one], share) for one, share in config.of.items())
+        return {one.where: float(share) for one, share in mixed if share}
 
     def _actor_config(self, source: str | None, algorithm: type[Algorithm[Any]]) -> Any:
         wanted = algorithm.config_of("actor")
@@ -329,9 +339,8 @@ class _Reader:
     def _check_learners(self, learners: Mapping[str, LearnerPart]) -> None:
         """Refuse settings of several parts that an algorithm cannot combine."""
         for name, learner in learners.items():
-            self._check_sampled(name)
             try:
-                self._algorithms[name](learner.parts)
+                self._check_experience(name, self._algorithms[name](learner.parts))
             except ConfigError as error:
                 self._refuse_of_learner(learner, str(error))
             except AttributeError as error:  # of a source that is not bray's
@@ -341,15 +350,64 @@ class _Reader:
                 words = f"{self._algorithms[name].title} asks for `{error.name}`, which its"
                 self._written.refuse(f"sources.{source}.kind", f"{words} settings do not have")
 
+    def _leaves_of(self, buffer: str) -> list[str]:
+        """Return a buffer, or the buffers below a mixture."""
+        if self._kind_of_buffer(buffer) != "mixture":
+            return [buffer]
+        of = self._loaded["buffer", buffer].of
+        return [leaf for one in of for leaf in self._leaves_of(one)]
+
+    def _check_experience(self, name: str, algorithm: Algorithm[Any]) -> None:
+        """Refuse a buffer from which an algorithm cannot be trained."""
+        buffer = self._wires.inputs_of[name].get(EXPERIENCE)
+        if buffer is None or not isinstance(algorithm, SampledPolicy):
+            return
+        own = algorithm.buffer(is_local=True)
+        for one in self._leaves_of(buffer):
+            told = self._loaded["buffer", one]
+            if self._kind_of_buffer(one) not in ("queue", "replay"):
+                continue
+            is_queue, wants_queue = isinstance(told, BufferConfig), isinstance(own, BufferConfig)
+            key, title = f"buffers.{one}", self._algorithms[name].title
+            if is_queue != wants_queue:
+                wanted, got = ("queue", "replay") if wants_queue else ("replay", "queue")
+                words = f"expected {wanted} for {title} (trainers.{name}), got {got}"
+                self._written.refuse(f"{key}.kind", f"{words}: leave `kind` out to have its own")
+                continue
+            units = [one.unit for one in (told, own) if isinstance(one, ReplayConfig)]
+            if len(set(units)) > 1:
+                words = f"expected {units[1]} for {title} (trainers.{name}), got {units[0]}"
+                self._written.refuse(f"{key}.unit", words)
+
     def _check_sampled(self, name: str) -> None:
-        """Refuse an algorithm that plays by itself, which no source of named parts plays for."""
-        if not issubclass(self._algorithms[name], SampledPolicy):
+        """Refuse an algorithm that no source of named parts plays for, and say why."""
+        algorithm = self._algorithms[name]
+        if issubclass(algorithm, Offline):
+            self._check_offline(name)
+        elif not issubclass(algorithm, SampledPolicy):
             written = self._written.text("trainer", name, "algorithm")
             self._written.refuse(
                 f"trainers.{name}.algorithm",
-                f"{written!r} does not learn side by side with others: it plays by itself; train "
-                "it alone, or choose one that is sampled from, such as ppo, impala, dqn or sac",
+                f"{written!r} does not learn side by side with others: {_why_alone(algorithm)}; "
+                "train it alone, or choose one that is sampled from, such as ppo, impala, dqn or "
+                "sac",
             )
+
+    def _check_offline(self, name: str) -> None:
+        """Refuse an algorithm that records nothing where nobody else does."""
+        for source, kind in self._wires.kinds.items():
+            learning = self._wires.trainers_in(source)
+            if name not in learning:
+                continue
+            others = [n for n in learning if not issubclass(self._algorithms[n], Offline)]
+            if kind != "agents" or not others:
+                title = self._algorithms[name].title
+                self._written.refuse(
+                    f"sources.{source}",
+                    f"expected kind agents, with another policy that learns from play, got kind "
+                    f"{kind}: {title} (trainers.{name}) learns from its data set, and records "
+                    "nothing of what it plays: train it alone, or beside others",
+                )
 
     def _refuse_of_learner(self, learner: LearnerPart, message: str) -> None:
         """Add what an algorithm says of `source.num_envs`, by the names of the template's parts."""
@@ -368,6 +426,20 @@ class _Reader:
             return
         key = f"{PLURALS[found[1]]}.{names[found[1]]}.{found[2]}"
         self._written.refuse(key, message[found.end() :])
+
+
+def _why_alone(algorithm: type[Algorithm[Any]]) -> str:
+    """Return why no source of named parts plays for an algorithm."""
+    if algorithm.takes.plays == "teams":
+        return (
+            "it learns from rows of a whole team at once, and sources of named parts record each "
+            "agent by itself"
+        )
+    if algorithm.takes.plays == "games":
+        return "it plays by a search through the game's rules, not by asking its policy"
+    if algorithm.pacing == "population":
+        return "each of its episodes is played by other weights, all of one version"
+    return "it plays by itself"
 
 
 def _as_environments(value: Value) -> Value:

@@ -21,12 +21,13 @@ from bray_actor.spaces import resolve
 from bray_core.config import load_text
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG
+from bray_core.metrics.named_sinks import find_sinks
 from bray_core.settings.choice import closest
 from bray_core.settings.settings_load import load_tree
 from bray_core.settings.settings_tree import Value, read, unwrap
 from bray_core.settings.settings_tree import parse as parse_tree
 
-_WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep", "callbacks")
+_WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep", "callbacks", "sinks")
 """Keys of a template that are no settings of an algorithm."""
 _OWN = partial(chosen_schema, runs_own_code=True)
 
@@ -139,8 +140,9 @@ def _instead(sources: Sequence[str], environment: str | None) -> list[str]:
 
 
 def _own_code_checked(template: Template) -> Template:
-    """Return a template of its owner, whose callbacks and curricula are imported and checked."""
+    """Return a template of its owner, whose callbacks, sinks and curricula are checked."""
     check_callbacks(template.callbacks)
+    find_sinks(template.sinks)
     sources = [template.parts.source]
     if template.composition is not None:
         sources = [one.config for one in template.composition.sources.values()]

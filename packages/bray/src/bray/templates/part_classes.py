@@ -24,6 +24,7 @@ from bray.templates.schema import defaults_of, part_schema
 from bray.templates.wires import EXPERIENCE, Wires
 from bray.templates.written_parts import PLURALS, WrittenParts
 from bray.training.algorithm import Algorithm, NoSettings, load_algorithm, task_id
+from bray.training.off_policy.replay_learning import OffPolicy
 from bray_core.errors import ConfigError
 from bray_core.settings.choice import check_choice
 
@@ -158,15 +159,23 @@ class PartClasses:
 
     def _of_buffer(self, name: str) -> PartClass | None:
         kind = self._written.setting("buffer", name, "kind")
+        trainer = self._trainer_from(name)
         if isinstance(kind, str) and kind in BUFFER_KINDS:
             config = BUFFER_KINDS[kind]
-            return PartClass(config, part_schema(config, {}, BufferWires))
+            draws = trainer is not None and issubclass(self._algorithms[trainer], OffPolicy)
+            defaults = {"unit": "transition"} if kind == "replay" and draws else {}
+            return PartClass(config, part_schema(config, defaults, BufferWires))
         if kind is not None:  # the loader says which there are
             return PartClass(NoSettings, part_schema(NoSettings, {}, BufferWires))
-        filling = [n for n, buffer in self._wires.buffer_of.items() if buffer == name]
+        return self._of_learner("buffer", trainer, BufferWires)
+
+    def _trainer_from(self, buffer: str) -> str | None:
+        """Return the trainer that learns from a buffer, if its algorithm is known."""
+        filling = [n for n, filled in self._wires.buffer_of.items() if filled == buffer]
         trainers = [self._wires.trainer_of(self._wires.agents[agent]) for agent in filling]
-        reading = [n for n, i in self._wires.inputs_of.items() if i.get(EXPERIENCE) == name]
-        return self._of_learner("buffer", next(iter([*reading, *trainers]), None), BufferWires)
+        reading = [n for n, i in self._wires.inputs_of.items() if i.get(EXPERIENCE) == buffer]
+        known = (one for one in (*reading, *trainers) if one in self._algorithms)
+        return next(known, None)
 
     def _of_source(self, name: str) -> PartClass | None:
         kind = self._wires.kinds[name]

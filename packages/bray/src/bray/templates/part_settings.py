@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.errors import ConfigError
-from bray_core.settings.ranges import PositiveInt, check_fields
+from bray_core.settings.ranges import PositiveInt, Range, check_fields
 
 BufferKind: TypeAlias = Literal["queue", "replay", "dataset", "mixture"]
 
@@ -81,8 +81,8 @@ class BufferWires:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RenderPart:
-    """How episodes are shown."""
+class RenderFunction:
+    """What draws episodes."""
 
     function: str | None = None
     """`module:name` of what draws a tick, as an image or a figure; None draws what there is."""
@@ -93,7 +93,24 @@ class RenderPart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NamedRenderPart(RenderPart):
+class RenderPart(RenderFunction):
+    """How episodes are shown."""
+
+    first_episodes: Annotated[int, Range(minimum=0, maximum=100)] = 2
+    """Episodes of the trained policy that are recorded at the end of the first launch, so that the
+    viewer has some to show; 0 records none. Only environments of Gymnasium's own are played."""
+    videos: Annotated[int, Range(minimum=0, maximum=100)] = 0
+    """Episodes of the policy that are drawn as a video after each evaluation, into the trial's
+    `videos/`: `.mp4` where ffmpeg is installed, else `.gif`. Training waits meanwhile. 0 draws
+    none."""
+
+    def __post_init__(self) -> None:
+        RenderFunction.__post_init__(self)
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedRenderPart(RenderFunction):
     """How the episodes of a source are shown."""
 
     source: str | None = None
@@ -108,14 +125,25 @@ class DatasetConfig:
         default="recordings", metadata={"key": "from"}
     )
     """Where it comes from: `recordings` of bray, a data set of `minari`, `parquet` files, or Python
-    `objects` that a function of yours returns."""
+    `objects`: the episodes that a function of yours returns."""
     path: str
-    """Folder, name of the data set, files, or `module:function`."""
-    batch_size: PositiveInt = 256
-    """Steps of a batch. 32 to 4,096."""
+    """Folder of the recordings, name of the Minari data set, file or folder of tables, or
+    `module:function` or `file.py:function`."""
+    batch_size: PositiveInt | None = None
+    """Steps of a batch, 32 to 4,096. None: as many as its trainer takes from what is played."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.origin == "objects" and not is_script_name(self.path):
+            raise ConfigError(
+                f"path: expected module:function or file.py:function, got {self.path!r}"
+            )
+
+    @property
+    def where(self) -> str:
+        """The data set, as `bray.sources.data_sets` names it."""
+        scheme = {"minari": "minari:", "objects": "objects:"}.get(self.origin, "")
+        return scheme + self.path.removeprefix(scheme)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,6 +16,7 @@ from bray.templates.callbacks import check_names
 from bray.templates.template import Enable, RenderPart, Template
 from bray.training.algorithm import PARTS, Algorithm, Parts, load_algorithm, task_id
 from bray_core.errors import ConfigError
+from bray_core.metrics.named_sinks import check_entries
 from bray_core.settings.json_schema import descriptions
 
 CALLBACKS = (
@@ -24,6 +25,11 @@ CALLBACKS = (
     "`bray.Callback`."
 )
 """What the setting `callbacks` means."""
+SINKS = (
+    "Where figures are written, too: names of sinks such as `csv`, `wandb` and `mlflow`, or a name "
+    "with its settings, `{wandb: {project: walker}}`."
+)
+"""What the setting `sinks` means."""
 RENAMED = {"recipe": "algorithm"}
 """Keys of a template as earlier versions wrote them, with their names today."""
 
@@ -114,6 +120,9 @@ def schema(name: str, task: str = "", variant: str = "") -> type[Any]:
         made.append((part, whole, field(default_factory=whole)))
     callbacks = _described(CALLBACKS, ())
     made.append(("callbacks", tuple[str | Mapping[str, Any], ...], callbacks))
+    made.append(
+        ("sinks", tuple[str | Mapping[str, Any], ...] | Mapping[str, Any], _described(SINKS, ()))
+    )
 
     def check(loaded: Any) -> None:
         template_of(loaded)
@@ -146,7 +155,7 @@ def part_schema(
     hints = typing.get_type_hints(config, include_extras=True)
     words = descriptions(config)
     changed: list[Any] = [
-        (name, hints[name], field(default=value, metadata={"description": words.get(name, "")}))
+        (name, hints[name], _with_default(value, {"description": words.get(name, "")}))
         for name, value in defaults.items()
     ]
     if wires is not None:
@@ -156,6 +165,13 @@ def part_schema(
     return make_dataclass(
         config.__name__, changed, bases=(config,), frozen=True, kw_only=True, namespace=namespace
     )
+
+
+def _with_default(value: Any, metadata: Mapping[str, Any]) -> Any:
+    """Return a field with a default, which may be a mapping: each instance gets its own."""
+    if isinstance(value, Mapping):
+        return field(default_factory=functools.partial(dict, value), metadata=metadata)
+    return field(default=value, metadata=metadata)
 
 
 def _again(one: Field[Any], words: Mapping[str, str]) -> Any:
@@ -235,8 +251,10 @@ def template_of(loaded: Any) -> Template:
         goal=loaded.goal,
         keep=loaded.keep,
         callbacks=loaded.callbacks,
+        sinks=loaded.sinks,
     )
     check_names(made.callbacks)
+    check_entries(made.sinks)
     made.make()  # refuses settings that do not go together
     return made
 

@@ -21,6 +21,7 @@ from bray.templates.part_settings import RenderPart as RenderPart
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError
+from bray_core.metrics.named_sinks import SinkEntries
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +41,8 @@ class Template:
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
     callbacks: tuple[NamedCallback, ...] = ()
     """Classes of callbacks, see `bray.templates.callbacks`."""
+    sinks: SinkEntries = ()
+    """Where figures are written, too, see `bray_core.metrics.named_sinks`."""
     composition: Composition | None = None
     """The named parts of a template of the full form, where `algorithm` and `parts` are those of
     the learner that the goal is about; None in the short form."""
@@ -56,6 +59,7 @@ class Template:
             goal=composition.goal,
             keep=composition.keep,
             callbacks=composition.callbacks,
+            sinks=composition.sinks,
             composition=composition,
         )
 
@@ -97,6 +101,8 @@ class Template:
         found |= {"render": self.render, "goal": self.goal, "keep": self.keep}
         if self.callbacks:
             found["callbacks"] = self.callbacks
+        if self.sinks:
+            found["sinks"] = self.sinks
         return to_mapping(found)
 
 

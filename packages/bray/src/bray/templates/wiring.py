@@ -39,11 +39,11 @@ class Wiring:
 
     def resolve(self) -> Wires:
         """Return the wires; problems go to what was written."""
-        if not self._written.names("trainer") and "trainers" not in self._written.root.value:
+        if self._written.is_absent("trainer"):
             self._written.refuse(
                 "trainers", "missing: expected a trainer, {policy: {algorithm: ppo}}"
             )
-        if not self._written.names("source") and "sources" not in self._written.root.value:
+        if self._written.is_absent("source"):
             self._written.refuse("sources", "missing: expected what is played, {game: {...}}")
         for name in self._written.names("trainer"):
             self._wire_trainer(name)
@@ -113,9 +113,14 @@ class Wiring:
                 self._written.refuse(f"trainers.{name}.buffer", f"{words}: remove one")
             elif self._written.is_known(f"trainers.{name}.buffer", own, self._buffers, "a buffer"):
                 found[EXPERIENCE] = own
-        elif name in self._buffers and name not in found.values():
+        elif self._plays(name) and name in self._buffers and name not in found.values():
             found.setdefault(EXPERIENCE, name)
         return found
+
+    def _plays(self, name: str) -> bool:
+        """Return whether a trainer's algorithm learns from what is played."""
+        algorithm = self._algorithms.get(name)
+        return algorithm is None or EXPERIENCE in inputs_of(algorithm)
 
     def _has_input(self, name: str, given: str) -> bool:
         """Return whether a trainer's algorithm has an input."""
@@ -217,6 +222,7 @@ class Wiring:
             }
             is_mapping = isinstance(written, dict)  # the loader says so where it is none
             self._is_astray |= not is_mapping or len(found) < len(written)
+            self._check_one_plays(name, found)
             return found
         learning = [n for n in known if self._wires.trainer_of(self._wires.agents[n]) is not None]
         if len(known) == 1 or len(learning) == 1:
@@ -225,6 +231,17 @@ class Wiring:
             words = f"missing: expected who plays whom, such as {{'*': {known[0]}}}"
             self._written.refuse(key, f"{words}; known: {', '.join(known)}")
         return {}
+
+    def _check_one_plays(self, name: str, players: dict[str, str]) -> None:
+        """Refuse several agents in environments of one."""
+        kind, playing = self._wires.kinds[name], list(dict.fromkeys(players.values()))
+        calls = any(self._written.setting("source", name, k) for k in ("command", "external"))
+        if kind in ("environments", "gamecores") and not calls and len(playing) > 1:
+            self._written.refuse(
+                f"sources.{name}.agents",
+                f"expected one agent, got {', '.join(playing)}: one agent plays an environment of "
+                f"kind {kind}; games of several are of kind agents or matches",
+            )
 
     # What leads nowhere.
 

@@ -18,7 +18,7 @@ from bray_core.settings.settings_tree import Value, place_of, unwrap
 
 PLURALS = {kind: f"{kind}s" for kind in (*PARTS, "render")}
 """The key of a kind's named parts, by the key of its only part."""
-WHOLE = ("enable", "seed", "goal", "keep", "callbacks")
+WHOLE = ("enable", "seed", "goal", "keep", "callbacks", "sinks")
 """Keys of a template that are no parts."""
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 _OF_SOURCE = ("source", "actor", "render")
@@ -77,6 +77,12 @@ class WrittenParts:
         """Return the names of the parts of a kind, in the order of the file."""
         return list(self._parts(kind))
 
+    def is_absent(self, kind: str) -> bool:
+        """Return whether there is no part of a kind, and no problem with those that are none."""
+        plural = PLURALS[kind]
+        told = (one.key.partition(".")[0] for one in self._problems.problems)
+        return not self.names(kind) and not {plural, kind} & set(told)
+
     def part(self, kind: str, name: str) -> Value:
         """Return the settings of a part; none where it is not written."""
         return self._parts(kind).get(name, Value({}, self.root.place))
@@ -105,6 +111,10 @@ class WrittenParts:
                 settings = part.value if isinstance(part.value, dict) else {}
                 for key, value in settings.items():
                     found[f"{plural}.{name}.{key}"] = value.place
+        for key, child in self.whole().value.items():
+            found[key] = child.place
+            for name, value in child.value.items() if isinstance(child.value, dict) else ():
+                found[f"{key}.{name}"] = value.place
         return found
 
     def whole(self) -> Value:

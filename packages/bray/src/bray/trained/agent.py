@@ -10,15 +10,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from bray.trained.simulator_values import to_action, to_observation
+from bray.trained.policy_player import PolicyPlayer
 from bray.trained.watching import watch_episodes
-from bray_actor import PolicyActor, PolicyConfig
+from bray_actor import PolicyActor, PolicyConfig, Recorder
 from bray_actor.environments.spec import EnvironmentSpec
-from bray_core import codec
+from bray_actor.gamecores.gamecore import play
 from bray_core.config import from_mapping
 from bray_core.errors import ConfigError, NotFoundError
-from bray_core.files.trial_folders import CONFIG
-from bray_core.process.event_loop import EventLoopThread
+from bray_core.files.trial_folders import CONFIG, EPISODES
 from bray_core.spaces import Spaces
 from bray_model import Model
 from bray_model.export.export_folder import copy_export, find_exports
@@ -70,6 +69,7 @@ class TrainedAgent:
     def __init__(
         self, path: str | Path, *, policy: str | None = None, deterministic: bool | None = None
     ) -> None:
+        self._policy = policy
         self.path = Path(path)
         """Folder or file that it was loaded from."""
         with contextlib.ExitStack() as opened:
@@ -84,9 +84,7 @@ class TrainedAgent:
             """What it sees and may do; None where the export does not say it."""
             self._model = Model(self._export, name="agent")
             self._close_files = opened.pop_all().close
-        self._loop = EventLoopThread("agent")
-        self._actor: PolicyActor | None = None
-        self._episode = 0
+        self._player = PolicyPlayer(self._model, self._config, self.spaces)
 
     def act(self, observation: Any) -> Any:
         """Return the action for an observation, as the environment gives and takes them.
@@ -96,22 +94,16 @@ class TrainedAgent:
         Raises:
             SpecError: the observation does not fit; names the place, what was expected and got.
         """
-        actor = self._actor or self._begin()
-        seen = observation
-        if self.spaces is not None:
-            seen = to_observation(self.spaces.observation, observation)
-        body = codec.encode({"observation": seen, "reward": 0.0})
-        answer = codec.decode(self._loop.run(actor.tick(body)))["action"]
-        return answer if self.spaces is None else to_action(self.spaces.action, answer)
+        return self._player.act(observation)
+
+    @property
+    def last_decision(self) -> dict[str, Any]:
+        """What the network answered to the observation of the last `act`: see `described`."""
+        return self._player.last_decision
 
     def reset(self) -> None:
         """Begin a new episode: a policy with memory forgets."""
-        self._actor = None
-
-    def _begin(self) -> PolicyActor:
-        self._episode += 1
-        self._actor = PolicyActor(f"agent/{self._episode}", self._model, self._config)
-        return self._actor
+        self._player.reset()
 
     @property
     def environment(self) -> EnvironmentSpec:
@@ -123,7 +115,7 @@ class TrainedAgent:
         """
         if self.path.is_file():
             return packed_environment(self.path)
-        return trained_environment(self.path)
+        return trained_environment(self.path, self._policy)
 
     def evaluate(
         self,
@@ -147,8 +139,8 @@ class TrainedAgent:
         if episodes < 1:
             raise ConfigError(f"episodes: expected 1 or more, got {episodes}")
         played = self.environment if environment is None else environment
-        play = evaluate_here if plays_here(played) else evaluate
-        found = play(
+        play_all = evaluate_here if plays_here(played) else evaluate
+        found = play_all(
             self._model, played, episodes, seed=seed + EVALUATION_SEED, config=self._config
         )
         return PlayedEpisodes(tuple(found))
@@ -170,12 +162,52 @@ class TrainedAgent:
             environment: what is played; None: what it was trained in.
             seed: seed of the environment.
 
+        What a trial's policy plays into a video is kept in its `episodes/` too, with the frames and
+        what the policy decided: `bray view` shows it step by step.
+
         Raises:
             ConfigError: there is no environment, it draws nothing, or the file's kind is unknown.
         """
         played = self.environment if environment is None else EnvironmentSpec.of(environment)
         default = (self.path.parent if self.path.is_file() else self.path) / "watch.gif"
-        returns = watch_episodes(self, played, episodes, seed=seed, save=save, default=default)
+        record = self.path / EPISODES if (self.path / CONFIG).is_file() else None
+        returns = watch_episodes(
+            self, played, episodes, seed=seed, save=save, default=default, record=record
+        )
+        return PlayedEpisodes(tuple(returns))
+
+    def record(
+        self,
+        folder: str | Path,
+        episodes: int = 1,
+        *,
+        environment: str | EnvironmentSpec | None = None,
+        seed: int = 1,
+    ) -> PlayedEpisodes:
+        """Play episodes and record each in a file, as `bray view` and demonstrations read them.
+
+        Args:
+            folder: where the files go; made if it is absent.
+            episodes: number of episodes.
+            environment: what is played; None: what it was trained in.
+            seed: seed of the environment.
+
+        Raises:
+            ConfigError: there is no environment, or `episodes` is below 1.
+        """
+        from bray.training.evaluation import EVALUATION_SEED
+
+        if episodes < 1:
+            raise ConfigError(f"episodes: expected 1 or more, got {episodes}")
+        played = self.environment if environment is None else EnvironmentSpec.of(environment)
+        recorder = Recorder(folder, every=1, max_files=1_000_000, max_waiting=episodes)
+        actors = recorder.record(PolicyActor.factory(self._model, self._config))
+        try:
+            returns = play(
+                played.with_limit(), actors, episodes=episodes, seed=seed + EVALUATION_SEED
+            )
+        finally:
+            recorder.close()
         return PlayedEpisodes(tuple(returns))
 
     def export(self, folder: str | Path) -> Path:
@@ -189,7 +221,7 @@ class TrainedAgent:
 
     def close(self) -> None:
         """Free what it holds."""
-        self._loop.stop()
+        self._player.close()
         self._model.close()
         self._close_files()
 
@@ -258,8 +290,12 @@ def packed_environment(path: Path) -> EnvironmentSpec:
     return spec
 
 
-def trained_environment(path: Path) -> EnvironmentSpec:
+def trained_environment(path: Path, policy: str | None = None) -> EnvironmentSpec:
     """Return how the environment of a trial is made.
+
+    Args:
+        path: folder of the trial.
+        policy: name of the policy's model, where a trial has several.
 
     Raises:
         ConfigError: there is no trial, or it was trained in something else.
@@ -268,7 +304,11 @@ def trained_environment(path: Path) -> EnvironmentSpec:
 
     if not (path / CONFIG).is_file():
         raise ConfigError(f"environment: {path} is no trial, so it says none: name one")
-    source = load(str(path)).parts.source
+    template = load(str(path))
+    source = template.parts.source
+    if template.composition is not None and policy is not None:
+        learners = template.composition.learners.values()
+        source = next((one.parts.source for one in learners if one.model == policy), source)
     has_one = isinstance(source, EnvironmentSpec) and source.environment
     if not has_one or getattr(source, "command", None) or getattr(source, "external", False):
         raise ConfigError(

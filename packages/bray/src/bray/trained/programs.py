@@ -15,6 +15,8 @@ from bray.run import Run, init
 from bray.templates.loading import compose
 from bray.templates.loading import load as load_template
 from bray.trained.agent import TrainedAgent
+from bray.trained.evaluation_videos import with_videos
+from bray.trained.first_episodes import record_first_episodes
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import PROJECT, as_name, trial_name
 
@@ -65,9 +67,7 @@ def train(
         ConfigError: an algorithm, an environment or a setting is unknown or out of range, or the
             run trains something that `TrainedAgent` cannot play.
     """
-    options = {"goal": goal, "frames": frames, "episodes": episodes, "seed": seed}
-    given = {_OPTIONS[name]: value for name, value in options.items() if value is not None}
-    written = [_override(name, value) for name, value in (settings | given).items()]
+    written = overrides_of(settings, goal=goal, frames=frames, episodes=episodes, seed=seed)
     if algorithm is None:
         template = load_template(environment, written)
         name = as_name(Path(environment).stem)
@@ -77,8 +77,20 @@ def train(
     folder = PROJECT / name if trial is None else Path(trial)
     wanted = completed_goal(template)
     if already_reached(folder, wanted) is None:
-        run_template(template, partial(_open, folder, runtime, callbacks), wanted)
+        open_run = with_videos(partial(_open, folder, runtime, callbacks), template)
+        run_template(template, open_run, wanted)
+        record_first_episodes(template, folder)
     return TrainedAgent(folder)
+
+
+def overrides_of(settings: Mapping[str, Any], **options: float | None) -> list[str]:
+    """Return settings and the options `goal`, `frames`, `episodes`, `seed` as the command's.
+
+    Raises:
+        ConfigError: a setting cannot be written.
+    """
+    given = {_OPTIONS[name]: value for name, value in options.items() if value is not None}
+    return [_override(name, value) for name, value in {**settings, **given}.items()]
 
 
 def _override(name: str, value: object) -> str:
@@ -100,10 +112,11 @@ def _open(
     folder: Path,
     runtime: Literal["local", "ray"],
     callbacks: Sequence[Callback],
-    config: Mapping[str, object],
+    config: Mapping[str, Any],
     keep: RetentionPolicy,
 ) -> Run:
-    run = init(folder.parent, folder.name, runtime, config=config, keep=keep)
+    sinks = config.get("sinks", ())
+    run = init(folder.parent, folder.name, runtime, config=config, keep=keep, sinks=sinks)
     for callback in callbacks:
         run.listen(callback)
     return run

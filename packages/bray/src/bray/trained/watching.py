@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -15,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from bray.trained.play_recorder import PlayRecorder
 from bray.viewer.video import FORMATS, MAX_FRAMES, encode
 from bray_actor.atari import make_atari
 from bray_actor.environments.spec import MOST_STEPS, EnvironmentSpec
@@ -22,6 +25,8 @@ from bray_core.errors import BrayError, ConfigError
 
 Pixels = npt.NDArray[np.uint8]
 _FRAMES_PER_S = 30.0
+DRAWING_S = 4.0
+"""Time that the episode of a first launch may take to be played and drawn."""
 _ATARI_ZOOM = 4
 """Width of a pixel of 84 × 84 on the screen."""
 
@@ -37,6 +42,11 @@ class PlaysEpisodes(Protocol):
         """Begin a new episode."""
         ...
 
+    @property
+    def last_decision(self) -> dict[str, Any]:
+        """What was decided by the last `act`, as `decisions.described` says it."""
+        ...
+
 
 def watch_episodes(
     agent: PlaysEpisodes,
@@ -46,6 +56,7 @@ def watch_episodes(
     seed: int,
     save: str | Path | None,
     default: Path,
+    record: Path | None = None,
 ) -> list[float]:
     """Play episodes that are shown or saved; return their returns.
 
@@ -56,6 +67,8 @@ def watch_episodes(
         seed: seed of the environment.
         save: file of the video; None: a window, or `default` where there is no screen.
         default: see `save`.
+        record: folder in which what becomes a video is kept as recorded episodes, too; None keeps
+            none.
 
     Raises:
         ConfigError: see `TrainedAgent.watch`.
@@ -65,27 +78,108 @@ def watch_episodes(
     if save is None and _has_screen() and not spec.is_atari:
         env = _make(spec, "human")
         try:
-            return [_play(agent, env, seed + i, lambda frame: None) for i in range(episodes)]
+            return [_play(agent, env, seed + i, lambda frame: None, None) for i in range(episodes)]
         finally:
             env.close()
     file = Path(save) if save is not None else default
-    _check_kind(file)
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen all the same
+    returns, shown = save_video(agent, spec, episodes, seed=seed, file=file, record=record)
+    sys.stderr.write(f"wrote {file}: {shown} frames of {len(returns)} episodes\n")
+    return returns
+
+
+def save_video(
+    agent: PlaysEpisodes,
+    spec: EnvironmentSpec,
+    episodes: int,
+    *,
+    seed: int,
+    file: Path,
+    record: Path | None = None,
+) -> tuple[list[float], int]:
+    """Play episodes into a video; return their returns, and the number of frames.
+
+    Args:
+        agent: what plays.
+        spec: how the environment is made.
+        episodes: number of episodes.
+        seed: seed of the environment.
+        file: file of the video.
+        record: see `watch_episodes`.
+
+    Raises:
+        ConfigError: the environment draws nothing, or the file's kind is unknown.
+    """
+    check_kind(file)
     frames: list[Pixels] = []
-    env = _AtariGame(spec) if spec.is_atari else _make(spec, "rgb_array")
 
     def keep(frame: Pixels) -> None:
         if len(frames) < MAX_FRAMES:
             frames.append(frame)
 
+    returns, rate = _play_drawn(agent, spec, range(seed, seed + episodes), keep, record)
+    write_video(file, frames, rate)
+    return returns, len(frames)
+
+
+def _play_drawn(
+    agent: PlaysEpisodes,
+    spec: EnvironmentSpec,
+    seeds: Sequence[int],
+    keep: Callable[[Pixels], None],
+    record: Path | None,
+) -> tuple[list[float], float]:
+    """Play an episode of each seed; return their returns, and the frames a second."""
+    env = _drawn(spec)
     try:
-        returns = [_play(agent, env, seed + i, keep) for i in range(episodes)]
         rate = float(getattr(env, "metadata", {}).get("render_fps", _FRAMES_PER_S))
+        names = _action_names(env)
+        returns = []
+        for seed in seeds:
+            recorder = None
+            if record is not None:
+                recorder = PlayRecorder(record, f"watched {seed}", rate, names)
+            returns.append(_play(agent, env, seed, keep, recorder))
     finally:
         env.close()
-    _write(file, frames, rate)
-    sys.stderr.write(f"wrote {file}: {len(frames)} frames of {len(returns)} episodes\n")
-    return returns
+    return returns, rate
+
+
+def check_drawn(spec: EnvironmentSpec) -> None:
+    """Refuse an environment that draws nothing.
+
+    Raises:
+        ConfigError: says why.
+    """
+    _drawn(spec).close()
+
+
+def _drawn(spec: EnvironmentSpec) -> Any:
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen all the same
+    return _AtariGame(spec) if spec.is_atari else _make(spec, "rgb_array")
+
+
+def record_drawn(agent: PlaysEpisodes, spec: EnvironmentSpec, folder: Path, *, seed: int) -> None:
+    """Play one episode that is kept as a recorded one, with the environment's frames.
+
+    After `DRAWING_S` seconds it is cut: some environments take long to draw.
+
+    Args:
+        agent: what plays.
+        spec: how the environment is made.
+        folder: folder of the recorded episodes.
+        seed: seed of the environment.
+
+    Raises:
+        ConfigError: the environment draws nothing.
+    """
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    env = _AtariGame(spec) if spec.is_atari else _make(spec, "rgb_array")
+    try:
+        rate = float(getattr(env, "metadata", {}).get("render_fps", _FRAMES_PER_S))
+        recorder = PlayRecorder(folder, f"played {seed}", rate, _action_names(env))
+        _play(agent, env, seed, lambda frame: None, recorder, limit_s=DRAWING_S)
+    finally:
+        env.close()
 
 
 def _has_screen() -> bool:
@@ -114,19 +208,46 @@ def _make(spec: EnvironmentSpec, mode: str) -> Any:
     return env
 
 
-def _play(agent: PlaysEpisodes, env: Any, seed: int, keep: Callable[[Pixels], None]) -> float:
-    """Play one episode of at most 10,000 steps; return its return."""
+def _play(
+    agent: PlaysEpisodes,
+    env: Any,
+    seed: int,
+    keep: Callable[[Pixels], None],
+    recorder: PlayRecorder | None,
+    limit_s: float = math.inf,
+) -> float:
+    """Play one episode of at most 10,000 steps, and of `limit_s` seconds; return its return."""
+    until_s = time.monotonic() + limit_s
     agent.reset()
     observation, _ = env.reset(seed=seed)
-    keep(_frame(env))
-    total, has_ended, steps = 0.0, False, 0
-    while not has_ended and steps < MOST_STEPS:
-        observation, reward, terminated, truncated, _ = env.step(agent.act(observation))
+    frame = _frame(env)
+    keep(frame)
+    total, steps = 0.0, 0
+    reward: Any = None
+    terminated = truncated = False
+    while not (terminated or truncated) and steps < MOST_STEPS:
+        if steps and time.monotonic() > until_s:
+            break
+        action = agent.act(observation)
+        if recorder is not None:
+            got = None if reward is None else float(reward)
+            recorder.tick(frame, agent.last_decision, observation=observation, reward=got)
+        observation, reward, terminated, truncated, _ = env.step(action)
         total += float(reward)
-        has_ended = bool(terminated or truncated)
         steps += 1
-        keep(_frame(env))
+        frame = _frame(env)
+        keep(frame)
+    if recorder is not None:
+        ended = {"terminated": bool(terminated), "truncated": not terminated}
+        is_whole = bool(terminated or truncated)
+        recorder.finish(frame, {"reward": float(reward), **ended}, is_whole=is_whole)
     return total
+
+
+def _action_names(env: Any) -> tuple[str, ...]:
+    """Return what an environment calls its choices; none where it does not say it."""
+    told = getattr(getattr(env, "unwrapped", None), "get_action_meanings", None)
+    return tuple(map(str, told())) if callable(told) else ()
 
 
 def _frame(env: Any) -> Pixels:
@@ -163,7 +284,12 @@ class _AtariGame:
         self._game.close()
 
 
-def _check_kind(file: Path) -> None:
+def check_kind(file: Path) -> None:
+    """Refuse a file whose ending names no kind of video.
+
+    Raises:
+        ConfigError: names the kinds.
+    """
     kind = file.suffix.lower().lstrip(".")
     if kind == "mp4":
         if shutil.which("ffmpeg") is None:
@@ -173,7 +299,8 @@ def _check_kind(file: Path) -> None:
         raise ConfigError(f"save: expected a file that ends in {known}, got {str(file)!r}")
 
 
-def _write(file: Path, frames: list[Pixels], rate: float) -> None:
+def write_video(file: Path, frames: list[Pixels], rate: float) -> None:
+    """Write frames `[H, W, 3]` as a video, so many a second."""
     from PIL import Image
 
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -57,18 +57,22 @@ class Parts:
     source: Any
     actor: Any = NoSettings()
     trainer: Any
+    demonstrations: str | Mapping[str, float] = ""
+    """Data set of an algorithm that imitates, or several with their shares, where a template of
+    named parts has them in a buffer; empty: the source names one."""
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """Yield the parts by name."""
-        return ((field.name, getattr(self, field.name)) for field in fields(self))
+        return ((name, getattr(self, name)) for name in PARTS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Takes:
     """What an algorithm can be combined with."""
 
-    plays: Literal["environments", "teams", "games"] = "environments"
-    """What is played: environments of one agent, tasks of a team, or games of several sides."""
+    plays: Literal["environments", "teams", "games", "prompts"] = "environments"
+    """What is played: environments of one agent, tasks of a team, games of several sides, or
+    prompts and conversations with a language model."""
     actions: tuple[str, ...] = ("discrete",)
     """Kinds of actions: `discrete`, one choice; `multi_discrete`, several; `box`, reals; `mixed`,
     choices and reals."""
@@ -100,8 +104,9 @@ class Algorithm(ABC, Generic[C]):
     """Environment steps after which a run gives up, where nobody said."""
     pacing: ClassVar[Pacing]
     takes: ClassVar[Takes] = Takes()
-    serves: ClassVar[Literal["actor", "function"]] = "actor"
-    """Whether its policy, once served, answers the ticks of gamecores or is a plain function."""
+    serves: ClassVar[Literal["actor", "function", "text"]] = "actor"
+    """Whether its policy, once served, answers the ticks of gamecores, is a plain function, or
+    answers requests for text."""
     short_run: ClassVar[tuple[str, ...]] = ("goal.max_frames=2048",)
     """Overrides of a template that end a run within seconds: for the tests of a new project."""
     configs: ClassVar[Mapping[str, type[Any]]]
@@ -164,6 +169,8 @@ class Algorithm(ABC, Generic[C]):
             known = sorted(name for settings in names.values() for name in settings)
             near = nearest(setting, known)
             meant = "" if near is None else f", did you mean {_dotted(near, names)}?"
+            if having := _algorithms_with(setting):
+                meant = f", which only {', '.join(having)} have"
             raise ConfigError(
                 f"{setting}: unknown setting of {cls.title}{meant}; known: {', '.join(known)}"
             )
@@ -246,6 +253,20 @@ def task_id(task: str) -> str:
         return resolve(task)
     except BrayError:
         return task
+
+
+def _algorithms_with(setting: str) -> list[str]:
+    """Return the names of the algorithms that have a setting of this name."""
+    having = []
+    for name in registry.names():
+        try:
+            algorithm = load_algorithm(name)
+        except ConfigError:  # of another distribution, and broken
+            continue
+        configs = [algorithm.config_of(part) for part in PARTS]
+        if any(field.name == setting for config in configs for field in fields(config)):
+            having.append(name)
+    return having
 
 
 def _dotted(setting: str, names: Mapping[str, Sequence[str]]) -> str:

@@ -76,7 +76,8 @@ def refusal(
     if takes.bounded and not (actions.high - actions.low <= most).all():
         return (
             f"environment: {spaces.origin}: expected bounded actions for {title}, got some without "
-            "bounds: bound them in a wrapper (gymnasium.wrappers.RescaleAction), or train PPO"
+            "bounds: wrap it (gymnasium.ActionWrapper, its action_space a Box with bounds), or "
+            "train PPO"
         )
     return None
 

@@ -39,7 +39,7 @@ def export_best(
     Raises:
         ExportError: its outputs differ from torch's.
     """
-    name = name or next((name for name in _NAMES if name in run.models), None)
+    name = name or deployed_model(run)
     if name is None:
         return None
     model = run.models[name]
@@ -58,6 +58,11 @@ def export_best(
     return report
 
 
+def deployed_model(run: Run) -> str | None:
+    """Return the name of the model that is deployed; None where there is none."""
+    return next((name for name in _NAMES if name in run.models), None)
+
+
 def keep_spaces(run: Run, spaces: Spaces, model: str | None = None) -> None:
     """Write what a policy sees and may do into its trial, for those who deploy it.
 
@@ -74,9 +79,15 @@ def keep_spaces(run: Run, spaces: Spaces, model: str | None = None) -> None:
 
 def _actor(run: Run, name: str, model: Any, agents: Sequence[str]) -> dict[str, Any]:
     """Return what answers gamecores: `PolicyActor`, with the state of a recurrent policy."""
-    config: dict[str, Any] = {"deterministic": True}
+    config = actor_config(run, name, model)
     if agents:
         config["agents"] = list(agents)
+    return {"name": "policy", "config": config}
+
+
+def actor_config(run: Run, name: str, model: Any) -> dict[str, Any]:
+    """Return the settings with which a policy answers: those of a `PolicyConfig`, as JSON."""
+    config: dict[str, Any] = {"deterministic": True}
     for folder in (run.experiment.models / name, run.experiment.path):
         if (spaces := folder / _SPACES).is_file():
             config["spaces"] = json.loads(spaces.read_text())
@@ -84,4 +95,4 @@ def _actor(run: Run, name: str, model: Any, agents: Sequence[str]) -> dict[str, 
     inputs = model.signature.inputs
     if len(inputs) == 2:
         config["state_size"] = inputs[1].shape[-1]
-    return {"name": "policy", "config": config}
+    return config

@@ -12,6 +12,7 @@ from torch import nn
 from bray.training.loop import Turn
 from bray_actor import PolicyConfig
 from bray_buffer import BufferConfig, ReplayConfig
+from bray_core import metrics
 from bray_core.nested import Nested
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -38,9 +39,10 @@ class LearnerPlace:
     """Seed of network and draws."""
     holds: BufferConfig | ReplayConfig | None = None
     """Settings of the buffer; None: those that the algorithm makes."""
-    mixture: Mapping[str, tuple[ReplayConfig | None, float]] = field(default_factory=dict)
-    """Replays by name that the trainer draws from, with their settings and shares, where there are
-    several in place of the one buffer."""
+    mixture: Mapping[str, tuple[Any, float]] = field(default_factory=dict)
+    """Buffers by name that the trainer draws from, with their settings and shares, where there are
+    several in place of the one buffer: a `ReplayConfig`, the algorithm's own settings of a buffer,
+    or a `DataSetPlace`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +58,7 @@ class Learner:
     model: Any
     """Answers observations, with the newest version."""
     buffer: Any
-    """Holds what was recorded until it is trained on."""
+    """Holds what was recorded until it is trained on; None: it learns from a data set alone."""
     replays: Mapping[str, Any]
     """The replays that the buffer mixes, by name; empty where it is one itself."""
     min_size: int
@@ -74,6 +76,8 @@ class Learner:
     steps_per_version: int | None
     """Recorded steps of all that play, after which the next policy version is waited for; None
     waits for none."""
+    max_replays: int | None = None
+    """Replays after which it has learnt all that it will, of a data set; None: it goes on."""
 
     def with_trainer(self) -> Learner:
         """Return it with its trainer made.
@@ -81,3 +85,14 @@ class Learner:
         Whoever calls over the wire is answered before: making a trainer takes seconds.
         """
         return replace(self, trainer=self.make_trainer())
+
+
+def labelled(make: Callable[[], Any], label: str) -> Any:
+    """Make a trainer in a process of its own, whose metrics are told apart from now on.
+
+    Args:
+        make: makes the trainer.
+        label: label `trainer` of its metrics.
+    """
+    metrics.label_process(trainer=label)
+    return make()

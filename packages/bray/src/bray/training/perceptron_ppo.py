@@ -22,7 +22,7 @@ from bray_algo.gradients.perceptron import (
     is_perceptron,
     is_trained_in_float32,
 )
-from bray_algo.gradients.ppo import PPOGradients, is_suspect, loss_and_gradients
+from bray_algo.gradients.ppo import PPOGradients, loss_and_gradients
 from bray_core.nested import Nested
 from bray_trainer.sequences import Batch
 
@@ -43,16 +43,14 @@ class PerceptronPPO:
         self._policy, self._value = PerceptronGradients(policy), PerceptronGradients(value)
 
     @torch.no_grad()
-    def __call__(
-        self, batch: Batch, advantage: Tensor, **settings: Any
-    ) -> tuple[Tensor, PPOGradients] | None:
+    def __call__(self, batch: Batch, **settings: Any) -> tuple[Tensor, PPOGradients] | None:
         """Return the log probabilities `[N]` and the loss, and set every gradient.
 
         None, with no gradient set, where actions are masked or a number may not be finite.
 
         Args:
-            batch: `observation, action, log_prob, return` of N steps.
-            advantage: advantages of these steps, normalised, `[N]`.
+            batch: `observation, action, log_prob, advantage, return` of N steps, advantages
+                normalised.
             settings: `clip`, `value_coefficient`, `entropy_coefficient`.
         """
         observation = batch["observation"]
@@ -61,11 +59,16 @@ class PerceptronPPO:
         seen = self._seen(observation)
         numbers, value = self._policy.forward(seen), self._value.forward(seen).squeeze(-1)
         log_prob, entropy, backward = self._actions(numbers, batch["action"])
-        old = batch["log_prob"]
         found = loss_and_gradients(
-            log_prob, entropy, value, old, advantage, batch["return"], **settings
+            log_prob,
+            entropy,
+            value,
+            batch["log_prob"],
+            batch["advantage"],
+            batch["return"],
+            **settings,
         )
-        if is_suspect(found.loss, log_prob, old):
+        if found.is_suspect:
             return None
         self._places.take()
         of_numbers = backward(found.log_prob, found.entropy)

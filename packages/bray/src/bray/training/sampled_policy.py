@@ -29,17 +29,15 @@ from bray.training.algorithm import Algorithm
 from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest, evaluate_simulators
-from bray.training.learner import Learner, LearnerPlace
+from bray.training.learner import Learner, LearnerPlace, labelled
 from bray.training.loop import Loop, Turn
+from bray.training.off_policy.mixed_replays import mixed_replays
 from bray.training.policy_model import policy_model
 from bray.training.schedules.run_curriculum import RunCurriculum
 from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor import PolicyConfig
 from bray_actor.runners.rollouts import AnyRunner
 from bray_buffer import BufferConfig, ReplayConfig
-from bray_buffer.mixture import Mixture
-from bray_core import metrics
-from bray_core.errors import ConfigError
 from bray_core.layout import Layout
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
@@ -129,13 +127,13 @@ class SampledPolicy(Algorithm[C]):
     def batching(self, *, is_local: bool) -> ModelConfig:
         """Return how the rows of a worker's environments are batched."""
 
-    def fill(self, buffer: Any, spaces: Spaces) -> None:
-        """Put into the buffer what it begins with, before anything is played: nothing.
+    def beginning(self, spaces: Spaces) -> Callable[[Any], Any] | None:
+        """Return what fills a replay that is empty, in its process; None: it begins empty.
 
         Args:
-            buffer: the buffer of the run, which may be restored.
             spaces: what the policy sees and may do.
         """
+        return None
 
     @property
     def steps_per_version(self) -> int | None:
@@ -200,13 +198,15 @@ class SampledPolicy(Algorithm[C]):
         )
         holds = place.holds or self.buffer(is_local=run.is_local)
         layout = self.layout(spaces, state_size)
-        replays: dict[str, Any] = {}
+        replays: Mapping[str, Any] = {}
         buffer: Any
+        min_size = 0
         if place.mixture:
-            replays, buffer = self._mixture(run, layout, place, holds)
+            found = mixed_replays(run, self, spaces, layout, place)
+            replays, buffer, min_size = found.replays, found.mixture, found.min_size
         else:
-            buffer = run.buffer(place.buffer, layout, holds, num_workers=num_ranks)
-            self.fill(buffer, spaces)
+            beginning = self.beginning(spaces)
+            buffer = run.buffer(place.buffer, layout, holds, num_workers=num_ranks, begin=beginning)
         make = with_schedules(
             self.trainer_factory(
                 spaces,
@@ -220,7 +220,7 @@ class SampledPolicy(Algorithm[C]):
             self.clock(holds, num_ranks),
         )
         if place.label is not None and not run.is_local:
-            make = partial(_labelled, make, place.label)
+            make = partial(labelled, make, place.label)
         is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
         make_trainer = partial(
             run.trainer,
@@ -236,9 +236,7 @@ class SampledPolicy(Algorithm[C]):
             model=model,
             buffer=buffer,
             replays=replays,
-            min_size=max(
-                [_min_size(config or holds) for config, _ in place.mixture.values()] or [0]
-            ),
+            min_size=min_size,
             make_trainer=make_trainer,
             policy=self.acting(spaces, state_size, place.seed),
             turn=self.turn(next(iter(replays.values()), buffer)),
@@ -246,27 +244,9 @@ class SampledPolicy(Algorithm[C]):
             steps_per_version=self.steps_per_version,
         )
 
-    def _mixture(
-        self, run: Run, layout: Layout, place: LearnerPlace, holds: BufferConfig | ReplayConfig
-    ) -> tuple[dict[str, Any], Mixture]:
-        """Return the replays of a mixture by name, and what draws from them.
-
-        On Ray what is drawn keeps pace with what is pushed to all of them together; a bound of each
-        could let players and trainer wait for each other.
-        """
-        if not isinstance(holds, ReplayConfig):
-            raise ConfigError(
-                f"trainers.{place.label}.buffer: expected an algorithm that draws from a replay "
-                f"beside a mixture, such as dqn or sac, got {self.title}, which trains on each "
-                "step once"
-            )
-        own = replace(holds, samples_per_insert=None, error_margin=None)
-        replays: dict[str, Any] = {
-            name: run.buffer(name, layout, config or own)
-            for name, (config, _) in place.mixture.items()
-        }
-        shares = {name: (replays[name], share) for name, (_, share) in place.mixture.items()}
-        return replays, Mixture(shares, place.seed, holds.samples_per_insert)
+    def holding(self, buffer: Any) -> Self:
+        """Return the algorithm with other settings of its buffer."""
+        return type(self)(replace(self.parts, buffer=buffer))
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play, record and train until the goal is reached; see `Algorithm`."""
@@ -383,13 +363,3 @@ class SampledPolicy(Algorithm[C]):
             seed=seed,
             spaces=told,
         )
-
-
-def _min_size(config: BufferConfig | ReplayConfig) -> int:
-    return config.min_size if isinstance(config, ReplayConfig) else 0
-
-
-def _labelled(make: Callable[[], Any], label: str) -> Any:
-    """Make a trainer in a process of its own, whose metrics are told apart from now on."""
-    metrics.label_process(trainer=label)
-    return make()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from bray.viewer.request_bodies import decode_body, reward_of
+from bray.viewer.request_bodies import action_names_of, decode_body, reward_of, value_of
 from bray.viewer.trial_file import entries, opener_of
 from bray_actor.recording import (
     SUFFIX,
@@ -79,6 +79,8 @@ class StepsOnDemand(Sequence[EpisodeStep]):
             "kinds": [request.kind for request in self._requests],
             "at_s": [round(request.at_s, 4) for request in self._requests],
             "rewards": self.rewards,
+            "values": [value_of(request.reply) for request in self._requests],
+            "action_names": action_names_of(self._requests[0].body) if self._requests else [],
         }
 
 

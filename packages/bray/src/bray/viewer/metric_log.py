@@ -28,6 +28,7 @@ MAX_NAMES = 10_000
 """Number of a launch's metrics that are kept; a registry takes 4,096."""
 MAX_NAME = 1000
 """Greatest length of a metric's name with its labels, in characters."""
+_SURROUNDINGS = ("process/", "machine/")
 _MAX_PARTS = 64
 _VALUE_BYTES, _NAME_BYTES = 16, 400
 
@@ -42,7 +43,12 @@ class Curve(NamedTuple):
 
 
 def tail(trial: Path) -> list[Row]:
-    """Return the last lines of the newest launch that wrote any."""
+    """Return the last lines of the newest launch that wrote any of its own.
+
+    What a launch writes before it plays, of its processes and machines, takes no figure away: so
+    long the launch before it is shown.
+    """
+    first: list[Row] = []
     for launch in reversed(launches(trial)):
         try:
             with open_file(trial, launch / FILE) as file:
@@ -51,9 +57,10 @@ def tail(trial: Path) -> list[Row]:
                 found = rows(file.read(TAIL_BYTES))
         except OSError:
             continue
-        if found:
+        if any(not name.startswith(_SURROUNDINGS) for row in found for name in row.values):
             return found
-    return []
+        first = first or found
+    return first
 
 
 class MetricLog:

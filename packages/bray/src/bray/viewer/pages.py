@@ -7,36 +7,37 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
 from aiohttp import web
 
 from bray.viewer import (
-    curves,
+    comparison,
     league_results,
     log_tail,
     model_versions,
     project,
     rendering,
     system_figures,
-    trial_file,
     video,
 )
 from bray.viewer.access_control import Handler
+from bray.viewer.decisions import decisions_of, without_frame
 from bray.viewer.episodes import RecordedEpisodes, StepsOnDemand
-from bray.viewer.http_json import json_reply, query_integer, query_number
-from bray.viewer.metric_log import AXES, MAX_NAMES, Curve, tail
+from bray.viewer.http_json import json_reply, posted_object, query_integer, query_number
+from bray.viewer.metric_log import AXES, MAX_NAMES, tail
 from bray.viewer.project import Project
+from bray.viewer.report.document import report
 from bray.viewer.request_bodies import describe_leaves
-from bray.viewer.seed_curves import SUMMARIES, summarised
+from bray.viewer.seed_curves import SUMMARIES
+from bray.viewer.trial_curves import read_curves
+from bray.viewer.trial_notes import notes_of, save_notes
+from bray.viewer.trial_settings import setting
 from bray_core.errors import ConfigError
 from bray_core.files.json_file import finite
-from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.choice import check_choice
-from bray_core.settings.settings_tree import parse, unwrap
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class ViewerPages:
         trials: the project's trials.
         renders: render functions of episodes, by name; None is the default one.
         imports_renders: whether the render function that a trial's settings name is imported.
+        starts_runs: whether the builder is on, which starts processes.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class ViewerPages:
         renders: Mapping[str, rendering.RenderFunction | None],
         *,
         imports_renders: bool = False,
+        starts_runs: bool = False,
     ) -> None:
         self._project = trials
+        self._starts_runs = starts_runs
         self._imports_renders = imports_renders
         self._broken: dict[str, str] = {}
         """Name of each render function that could not be imported → why."""
@@ -82,11 +86,16 @@ class ViewerPages:
             web.get("/api/trials", self._get_trials),
             web.get("/api/metrics", self._get_metrics),
             web.get("/api/curves", self._get_curves),
+            web.get("/api/compare", self._get_comparison),
+            web.get("/api/difference", self._get_difference),
+            web.get("/api/report", self._get_report),
             web.get(trial, self._of_trial(project.describe)),
             web.get(f"{trial}/loop", self._of_trial(_loop)),
             web.get(f"{trial}/versions", self._of_trial(model_versions.versions)),
             web.get(f"{trial}/league", self._of_trial(league_results.league)),
             web.get(f"{trial}/ratings", self._of_trial(league_results.ratings)),
+            web.get(f"{trial}/notes", self._of_trial(lambda trial: notes_of(trial).document())),
+            web.post(f"{trial}/notes", self._post_notes),
             web.get(f"{trial}/log", self._get_log),
             web.get(f"{trial}/episodes", self._get_episodes),
             web.get(episode, self._get_episode),
@@ -106,6 +115,7 @@ class ViewerPages:
             "renders": list(self._renders),
             "axes": AXES,
             "video": list(video.FORMATS),
+            "starts_runs": self._starts_runs,
         }
         return json_reply(request, content)
 
@@ -138,17 +148,46 @@ class ViewerPages:
         seeds = query.get("seeds", SUMMARIES[0])
         check_choice("seeds", seeds[:50], SUMMARIES)
 
-        def columns(name: str) -> tuple[curves.Floats, curves.Floats]:
-            return _column(self._project.metrics(name).curve(metric, axis), weight, (low, high))
-
         def read() -> list[dict[str, object]]:
-            found, alone = summarised(names, columns, seeds, points)
-            for name in alone:
-                curve = self._project.metrics(name).curve(metric, axis)
-                found.append({"trial": name, **_curve(curve, weight, points, (low, high))})
-            return found
+            return read_curves(
+                self._project, names, metric, axis, seeds, weight, points, (low, high)
+            )
 
         return json_reply(request, await asyncio.to_thread(read))
+
+    async def _get_comparison(self, request: web.Request) -> web.Response:
+        names = _trials(request)
+
+        def look() -> dict[str, object]:
+            return comparison.compared([self._project.trial(name) for name in names])
+
+        return json_reply(request, await asyncio.to_thread(look))
+
+    async def _get_difference(self, request: web.Request) -> web.Response:
+        names = _trials(request)
+        if len(names) != 2:
+            raise ConfigError(f"trial: expected two trials, got {len(names)}")
+
+        def look() -> dict[str, object]:
+            return comparison.code_difference(*(self._project.trial(name) for name in names))
+
+        return json_reply(request, await asyncio.to_thread(look))
+
+    async def _get_report(self, request: web.Request) -> web.Response:
+        names, seeds = _trials(request), request.query.get("seeds", "iqm")[:50]
+        text = await asyncio.to_thread(report, self._project, names, seeds=seeds)
+        name = names[0] if len(names) == 1 else self._project.path.name
+        return web.Response(
+            body=text.encode(errors="replace"),
+            content_type="text/html",
+            charset="utf-8",
+            headers=_attachment(f"{name}-report", "html"),
+        )
+
+    async def _post_notes(self, request: web.Request) -> web.Response:
+        posted = await posted_object(request)
+        notes = await asyncio.to_thread(lambda: save_notes(self._trial(request), posted))
+        return json_reply(request, notes)
 
     def _of_trial(self, read: Callable[[Path], object]) -> Handler:
         """Return a handler that replies with what `read` finds in the trial's folder."""
@@ -184,7 +223,7 @@ class ViewerPages:
 
         def look() -> tuple[dict[str, object], str | None]:
             trial = self._trial(request)
-            wanted = _setting(trial, "render", "function")
+            wanted = setting(trial, "render", "function")
             page = self._episodes.page(trial, start, count)
             return page, wanted if isinstance(wanted, str) else None
 
@@ -223,7 +262,8 @@ class ViewerPages:
                 "index": step.index,
                 "kind": step.kind,
                 "at_s": step.at_s,
-                "body": describe_leaves(step.body),
+                "body": describe_leaves(without_frame(step.body)),
+                "decisions": decisions_of(step),
                 "reply": None if step.reply is None else describe_leaves(step.reply),
             }
 
@@ -249,9 +289,8 @@ class ViewerPages:
             for index in video.frame_steps(len(steps), frames[0])[1:]:
                 frames.append(video.scaled_down(await self._paint(partial(painter.image, index))))
             body = await asyncio.to_thread(video.encode, frames, kind, frames_per_s)
-        name = re.sub(r"[^\w.-]", "_", request.match_info["episode"]) + f".{kind}"
-        disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return web.Response(body=body, content_type=video.FORMATS[kind], headers=disposition)
+        headers = _attachment(request.match_info["episode"], kind)
+        return web.Response(body=body, content_type=video.FORMATS[kind], headers=headers)
 
     async def _paint(self, paint: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._brush, paint)
@@ -274,35 +313,10 @@ class ViewerPages:
         return kept
 
 
-def _curve(
-    curve: Curve, weight: float, points: int, span: tuple[float, float]
-) -> dict[str, object]:
-    """Return the part of a curve whose x is in the span, smoothed and thinned.
-
-    `starts` are the indices of points with which a launch begins: no line leads to them.
-    """
-    inside = (curve.x >= span[0]) & (curve.x <= span[1])
-    x, y, launch = curve.x[inside], curve.y[inside], curve.launch[inside]
-    smooth = curves.smoothed(curve.y, weight)[inside]
-    chosen = curves.thinned(smooth, points)
-    low, high = curves.envelope(y, chosen)
-    shown = {"x": x[chosen], "y": smooth[chosen]}
-    if weight or len(x) > len(chosen):
-        shown |= {"low": low, "high": high}
-    columns = {name: [float(f"{v:.6g}") for v in c.tolist()] for name, c in shown.items()}
-    starts = (np.flatnonzero(np.diff(launch[chosen])) + 1).tolist()
-    last = float(y[-1]) if len(y) else None
-    return {"count": len(x), "last": last, "starts": starts, **columns}
-
-
-def _column(
-    curve: Curve, weight: float, span: tuple[float, float]
-) -> tuple[curves.Floats, curves.Floats]:
-    """Return x, ascending, and y of the part of a curve whose x is in the span, smoothed."""
-    inside = (curve.x >= span[0]) & (curve.x <= span[1])
-    x, y = curve.x[inside], curves.smoothed(curve.y, weight)[inside]
-    order = np.argsort(x, kind="stable")
-    return x[order], y[order]
+def _attachment(name: str, kind: str) -> dict[str, str]:
+    """Return the header by which a browser saves a reply as a file."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:200]
+    return {"Content-Disposition": f'attachment; filename="{plain}.{kind}"'}
 
 
 def _loop(trial: Path) -> dict[str, object]:
@@ -314,23 +328,8 @@ def _loop(trial: Path) -> dict[str, object]:
 
 def _capacity(trial: Path) -> float | None:
     """Return the number of segments that the buffer holds, None where the settings do not tell."""
-    capacity = _setting(trial, "buffer", "capacity")
+    capacity = setting(trial, "buffer", "capacity")
     return finite(capacity)
-
-
-def _setting(trial: Path, part: str, name: str) -> object:
-    """Return a setting of a trial, None where there is none."""
-    text = trial_file.text(trial, trial / CONFIG)
-    try:
-        return None if text is None else _settings(text)[part][name]
-    except (ConfigError, TypeError, KeyError):
-        return None
-
-
-@lru_cache(maxsize=32)
-def _settings(text: str) -> Any:
-    """Return settings as they were written; cached, as the page of a running trial asks often."""
-    return unwrap(parse(text, CONFIG))
 
 
 def _trials(request: web.Request) -> list[str]:

@@ -12,12 +12,15 @@ from pathlib import Path
 
 from bray.viewer.metric_log import MetricLog, tail
 from bray.viewer.trial_file import is_text, json_object, launches, opener_of, text
+from bray.viewer.trial_notes import notes_of
+from bray.viewer.trial_settings import environment_of
 from bray_core.errors import CodecError, NotFoundError
 from bray_core.files.json_file import finite
 from bray_core.files.trial_folders import CONFIG
 from bray_core.metrics.json_lines import FILE, Row
 from bray_core.metrics.recent_return import recent_return
 from bray_core.trials.trial import Trial
+from bray_core.trials.trial_notes import NOTES
 
 _MAX_LOG_BYTES = 256 * 1024 * 1024
 """Bytes of metrics kept in memory; those of the trials looked at longest ago are dropped."""
@@ -99,6 +102,7 @@ def describe(trial: Path) -> dict[str, object]:
         "state": state(trial),
         "config": text(trial, trial / CONFIG),
         "result": json_object(trial, trial / "result.json"),
+        "notes": dict(notes_of(trial).document()),
         "launches": _records(trial),
         **_figures(trial),
     }
@@ -141,7 +145,8 @@ def _is_trial(entry: os.DirEntry[str]) -> bool:
 def _stamp(trial: Path) -> tuple[object, ...]:
     """Return the times and sizes of the files that a trial's figures are read from."""
     every = launches(trial)
-    files = [trial / "result.json", *(launch / FILE for launch in every[-1:])]
+    own = (trial / name for name in ("result.json", CONFIG, NOTES))
+    files = [*own, *(launch / FILE for launch in every[-1:])]
     return (len(every), *(_time_and_size(file) for file in files))
 
 
@@ -165,6 +170,8 @@ def _figures(trial: Path) -> dict[str, object]:
         "steps": last.steps if last else None,
         "version": last.policy_version if last else None,
         "seconds": last.seconds if last else None,
+        "environment": environment_of(trial),
+        "tags": list(notes_of(trial).tags),
         "num_launches": len(every),
         "began_s": _began(every),
         "updated_s": last.wall_time_s if last else None,

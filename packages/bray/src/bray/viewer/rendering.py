@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from bray.viewer.episodes import EpisodeStep
 from bray.viewer.request_bodies import leaf_paths
+from bray.viewer.text_picture import image_of
 from bray_core.errors import ConfigError, SpecError
 from bray_core.process.user_modules import import_user_module
 
@@ -26,6 +27,7 @@ RenderFunction: TypeAlias = Callable[[EpisodeStep], object]
 """Returns pixels `[H, W]` or `[H, W, C]` of uint8, a `PIL.Image.Image`, or a matplotlib figure."""
 DEFAULT = "observation"
 
+_FRAME_FORMATS = ("WEBP", "PNG", "JPEG")
 _LEAST_SIDE = 8
 """Least height and width of an array, in pixels, that is shown as a picture."""
 _SHOWN_SIDE = 256
@@ -65,7 +67,8 @@ class Painter:
     """Draws the steps of an episode, by a render function or by default.
 
     Args:
-        render: the user's function; None draws an image in the observation, else all numbers.
+        render: the user's function; None draws what the environment drew, if it was recorded, else
+            an image in the observation, else all numbers.
         steps: steps of the episode: a colour stands for the same number in all of them.
     """
 
@@ -83,12 +86,36 @@ class Painter:
         step = self.steps[index]
         if self._render is not None:
             return _image(self._render(step))
+        if (frame := frame_of(step)) is not None:
+            return frame
         picture = _picture_in(step)
         if picture is not None:
             return _enlarged(picture)
         if self._reaches is None:
             self._reaches = _reaches(self.steps)
         return _cells(_leaves(step), self._reaches)
+
+
+def frame_of(step: EpisodeStep) -> Image | None:
+    """Return what the environment itself drew, if its message holds it as `frame`.
+
+    That is an image in WebP, PNG or JPEG, or text. One that is damaged or too large is none.
+    """
+    from PIL import Image
+
+    body = step.body
+    frame = body.get("frame") if isinstance(body, dict) else None
+    if isinstance(frame, str):
+        return Image.fromarray(image_of(frame))
+    if not isinstance(frame, bytes):
+        return None
+    try:
+        with Image.open(io.BytesIO(frame), formats=_FRAME_FORMATS) as opened:
+            if max(opened.size) > _MAX_SIDE:  # its header says it: nothing is decompressed yet
+                return None
+            return opened.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
 
 
 def _picture_in(step: EpisodeStep) -> npt.NDArray[np.uint8] | None:

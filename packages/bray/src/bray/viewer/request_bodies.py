@@ -22,6 +22,7 @@ _MAX_JSON_BYTES = 1024 * 1024
 _MAX_DEPTH = 32
 _MAX_REWARD_BYTES = 256
 _MAX_KEY = 100
+_MAX_NAMES = 64
 _SHOWN_ELEMENTS = 64
 _SHOWN_LEAVES = 200
 _SHOWN_TEXT = 2000
@@ -33,7 +34,21 @@ class _Rewarded(msgspec.Struct):
     reward: bool | float | msgspec.msgpack.Ext | None = None
 
 
+class _Valued(msgspec.Struct):
+    """The value in a reply; the decoder skips all other fields without making them."""
+
+    value: bool | float | msgspec.msgpack.Ext | None = None
+
+
+class _Named(msgspec.Struct):
+    """The names of choices in a body; the decoder skips all other fields without making them."""
+
+    action_names: list[str] = []
+
+
+_NAMED = msgspec.msgpack.Decoder(_Named)
 _REWARDED = msgspec.msgpack.Decoder(_Rewarded)
+_VALUED = msgspec.msgpack.Decoder(_Valued)
 
 
 def decode_body(body: bytes) -> Any:
@@ -69,12 +84,32 @@ def reward_of(body: bytes) -> float | None:
         found = _json(body.decode(errors="replace"))
         return _number(found.get("reward")) if isinstance(found, dict) else None
     try:
-        reward = _REWARDED.decode(body).reward
-        if isinstance(reward, msgspec.msgpack.Ext):
-            reward = codec.decode(msgspec.msgpack.encode(reward), max_bytes=_MAX_REWARD_BYTES)
+        return _number(_whole(_REWARDED.decode(body).reward))
     except (msgspec.MsgspecError, CodecError, RecursionError):
         return None
-    return _number(reward)
+
+
+def value_of(reply: bytes | None) -> float | None:
+    """Return the value that a policy gave the state, None where its reply does not say it."""
+    try:
+        return None if reply is None else _number(_whole(_VALUED.decode(reply).value))
+    except (msgspec.MsgspecError, CodecError, RecursionError):
+        return None
+
+
+def action_names_of(body: bytes) -> list[str]:
+    """Return what an environment calls its choices, as its first message tells; else none."""
+    try:
+        found = _NAMED.decode(body).action_names
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+    return [name[:_MAX_KEY] for name in found[:_MAX_NAMES]]
+
+
+def _whole(found: object) -> object:
+    if not isinstance(found, msgspec.msgpack.Ext):
+        return found
+    return codec.decode(msgspec.msgpack.encode(found), max_bytes=_MAX_REWARD_BYTES)
 
 
 def _number(value: object) -> float | None:

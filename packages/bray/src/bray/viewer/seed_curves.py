@@ -1,4 +1,4 @@
-"""The curves of a group of seeds as one: their median, or the mean of their middle half."""
+"""The curves of a group of seeds as one: their median or mean, and the band of their quartiles."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from bray.viewer.curves import Floats
 from bray_core.trials.seed_group import groups
 
-SUMMARIES = ("each", "median", "iqm")
-"""What is drawn of a group: each of its trials, their median, or their interquartile mean."""
+SUMMARIES = ("each", "median", "mean", "iqm")
+"""What is drawn of a group: each of its trials, or their median, mean or interquartile mean."""
 
 
 def over_seeds(curves: Sequence[tuple[Floats, Floats]], by: str, points: int) -> list[Floats]:
-    """Return x, the summary, the least and the greatest of several curves, `[N]` each.
+    """Return x, the summary and the interquartile band of several curves, `[N]` each.
 
     Each curve counts from its first to its last x, on straight lines between its points.
 
     Args:
         curves: x ascending and y of each, not empty.
-        by: `median` or `iqm`, the interquartile mean.
+        by: `median`, `mean` or `iqm`, the interquartile mean.
         points: number of points of the result, at most.
     """
     every = np.unique(np.concatenate([x for x, _ in curves]))
@@ -29,8 +29,10 @@ def over_seeds(curves: Sequence[tuple[Floats, Floats]], by: str, points: int) ->
     rows = np.stack([np.interp(x, *one, left=np.nan, right=np.nan) for one in curves])
     known = ~np.isnan(rows).all(0)  # between a curve's end and another's beginning is nothing
     x, rows = x[known], rows[:, known]
-    middle = np.nanmedian(rows, 0) if by == "median" else _interquartile_mean(rows)
-    return [x, middle, np.nanmin(rows, 0), np.nanmax(rows, 0)]
+    middle = _MIDDLES[by](rows)
+    # A curve that has ended counts no more: quartiles are of those that are there.
+    low, high = np.nanquantile(rows, (0.25, 0.75), axis=0)
+    return [x, middle, np.minimum(low, middle), np.maximum(high, middle)]
 
 
 def _interquartile_mean(rows: Floats) -> Floats:
@@ -44,6 +46,13 @@ def _interquartile_mean(rows: Floats) -> Floats:
         warnings.simplefilter("ignore", RuntimeWarning)
         mean: Floats = np.nanmean(np.where(inside, ordered, np.nan), 0)
     return mean
+
+
+_MIDDLES: Mapping[str, Callable[[Floats], Floats]] = {
+    "median": lambda rows: np.nanmedian(rows, 0),
+    "mean": lambda rows: np.nanmean(rows, 0),
+    "iqm": _interquartile_mean,
+}
 
 
 def summarised(

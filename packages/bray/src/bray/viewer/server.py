@@ -1,6 +1,7 @@
 """The HTTP server behind `bray view`: it reads a project's folder and opens one port.
 
-Only the builder writes files and starts runs, where it is turned on.
+The page writes tags and notes into trials; only the builder, where it is turned on, writes other
+files and starts runs.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ class Viewer:
             project.mkdir(parents=True, exist_ok=True)
         trials = Project(project)
         self._pages = ViewerPages(
-            trials, render_functions(renders), imports_renders=imports_renders
+            trials,
+            render_functions(renders),
+            imports_renders=imports_renders,
+            starts_runs=builder is not None,
         )
         self._builder = BuilderPages(builder, trials.path)
         self._host, self._port = host, port

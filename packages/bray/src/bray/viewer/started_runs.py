@@ -1,9 +1,10 @@
-"""Runs that the page started, of `bray train` and `bray serve`; they end with the viewer."""
+"""Runs that the page started (`bray train`, `serve`, `watch`); they end with the viewer."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from bray_core.errors import AlreadyExistsError, ClosedError, NotFoundError
 
 _SHOWN_LINES = 200
 _MAX_LINE = 2000
+_MOST_SEED = 100_000
 _END_S = 8.0
 """Time that `bray train` gets to end by itself; after it the process is killed."""
 
@@ -60,6 +62,17 @@ class StartedRuns:
             raise NotFoundError(f"trial: no {trial} yet: start it first")
         command = ["serve", "--tcp-port", "0", "--http-port", "0", str(self._project / trial)]
         self._start(f"serve {trial}", file, command, is_server=True)
+
+    def watch(self, trial: Path) -> None:
+        """Start `bray watch TRIAL`: an episode of a seed of its own, which the trial keeps.
+
+        Raises:
+            AlreadyExistsError: one of the same trial is being played.
+            ClosedError: the viewer ends.
+        """
+        video, seed = str(trial / "watch.gif"), str(secrets.randbelow(_MOST_SEED))
+        command = ["watch", str(trial), "--save", video, "--seed", seed]  # no window on a screen
+        self._start(f"watch {trial.name}", "", command, is_server=False)
 
     def _start(self, name: str, file: str, command: list[str], *, is_server: bool) -> None:
         command = [sys.executable, "-m", "bray_core.cli", *command]

@@ -47,7 +47,7 @@ class MinariEpisodes:
             "action": self._actions.flatten(self._from_0(episode.actions)),
             "reward": reward,
             "discount": np.where(ended, 0.0, self._gamma).astype(np.float32),
-            "return": _returns(reward, self._gamma, is_known=bool(ended[-1])),
+            "return": returns_of(reward, self._gamma, is_known=bool(ended[-1])),
         }
         return {name: rows[name] for name in leaves}
 
@@ -69,7 +69,7 @@ class MinariEpisodes:
         return float(np.mean(sums))
 
 
-def _returns(reward: Any, gamma: float, *, is_known: bool) -> Any:
+def returns_of(reward: Any, gamma: float, *, is_known: bool) -> Any:
     """Return the discounted sums of the rewards to the end; NaN where it went on unseen."""
     found, to_go = np.empty(len(reward), np.float32), 0.0 if is_known else float("nan")
     for at in reversed(range(len(reward))):

@@ -32,10 +32,7 @@ class PolicyAnswers:
         self._play = play
         self._model = model
         self._episodes = EpisodeLog()
-        self._options: ResetOptions | None = None
-        if play.reset_options is not None:
-            self._options = ResetOptions()
-            self._options.propose(play.reset_options)
+        self._options = first_options(play)
         self.played = CountingBuffer(buffer, self._episodes)
         """The buffer, which counts what is pushed to it."""
         self.desk = EvaluationDesk(model, play.policy)
@@ -87,3 +84,12 @@ class PolicyAnswers:
         """Take `NewResetOptions`, where there is a curriculum."""
         if self._options is not None and isinstance(news, NewResetOptions):
             self._options.propose(news.options)
+
+
+def first_options(play: GamecorePlay) -> ResetOptions | None:
+    """Return the options that simulators are told; None: there is no curriculum."""
+    if play.reset_options is None:
+        return None
+    options = ResetOptions()
+    options.propose(play.reset_options)
+    return options

@@ -9,6 +9,10 @@ from typing import Any
 from bray.sources.wire.seat_plan import SeatPlan
 from bray_actor import PolicyActor
 from bray_actor.multi_agent.seat import GameResult
+from bray_actor.reset_options import ResetOptions
+
+Note = Callable[[PolicyActor], None]
+"""Takes the actor of an episode that has ended."""
 
 
 class SeatAnswers:
@@ -19,10 +23,19 @@ class SeatAnswers:
         buffer: where they push.
         pace: what holds them back; None: nothing but a full buffer.
         push_timeout_s: seconds that a full buffer may do so.
+        options: options that each episode's simulator is told when it starts; None tells none.
     """
 
-    def __init__(self, plan: SeatPlan, buffer: Any, pace: Any, push_timeout_s: float) -> None:
+    def __init__(
+        self,
+        plan: SeatPlan,
+        buffer: Any,
+        pace: Any,
+        push_timeout_s: float,
+        options: ResetOptions | None = None,
+    ) -> None:
         self.plan = plan
+        self._options = options
         self._buffer = buffer
         self._pace = pace
         self._push_timeout_s = push_timeout_s
@@ -39,12 +52,12 @@ class SeatAnswers:
         """Return the actor of a session that is a side of a match, which tells how that ended."""
         return self.actor(session, self._note)
 
-    def actor(self, session: str, note: Callable[[float, int], None]) -> LearnerActor:
+    def actor(self, session: str, note: Note) -> LearnerActor:
         """Return the actor of a session.
 
         Args:
             session: id of the session.
-            note: function that takes the return and the length of its episode.
+            note: function that takes the actor when its episode has ended.
         """
         return LearnerActor(
             note,
@@ -55,17 +68,24 @@ class SeatAnswers:
             self._pace,
             push_timeout_s=self._push_timeout_s,
             actions=self._actions,
+            options=self._options,
         )
 
-    def _note(self, episode_return: float, length: int) -> None:
+    def _note(self, actor: PolicyActor) -> None:
         with self._lock:
-            self._returns.append(episode_return)
+            self._returns.append(actor.episode_return)
 
-    def _note_alone(self, episode_return: float, length: int) -> None:
-        name = self.plan.name
-        self._note(episode_return, length)
+    def _note_alone(self, actor: PolicyActor) -> None:
+        self._note(actor)
+        name, own = self.plan.name, actor.episode_metrics
+        result = GameResult(
+            {name: name},
+            {name: actor.episode_return},
+            {name: actor.episode_length},
+            metrics={name: own} if own else {},
+        )
         with self._lock:
-            self._alone.append(GameResult({name: name}, {name: episode_return}, {name: length}))
+            self._alone.append(result)
 
     def take_returns(self) -> list[float]:
         """Return the returns of the episodes that ended since the last call."""
@@ -87,17 +107,17 @@ class LearnerActor(PolicyActor):
     An episode may end with steps that are in no segment: so these cannot tell.
 
     Args:
-        note: function that takes the return and the length.
+        note: function that takes the actor when its episode has ended.
         arguments: those of a `PolicyActor`.
         options: those of a `PolicyActor`.
     """
 
-    def __init__(self, note: Callable[[float, int], None], *arguments: Any, **options: Any) -> None:
+    def __init__(self, note: Note, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._note = note
 
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome, and note the episode's return."""
         reply = await super().end(body)
-        self._note(self.episode_return, self.episode_length)
+        self._note(self)
         return reply

@@ -16,6 +16,7 @@ from bray_actor import PolicyActor
 from bray_actor.multi_agent.match_table import MatchTable
 from bray_actor.multi_agent.seat import Cast, FixedCast, GameResult, Seat
 from bray_actor.policy.session_router import RoutedSeat, SessionRouter
+from bray_actor.reset_options import NewResetOptions, ResetOptions
 from bray_core.spaces import Spaces
 
 CastMaker = Callable[[Mapping[str, Seat]], Cast]
@@ -30,6 +31,7 @@ class SeatPlayers:
         seats: who answers, by pattern of the agents; those without a buffer record nothing.
         answers: what makes their actors, by name.
         make_cast: makes what says who plays the matches.
+        options: options that each episode's simulator is told when it starts; None tells none.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class SeatPlayers:
         seats: Mapping[str, AnySeat],
         answers: Mapping[str, SeatAnswers],
         make_cast: CastMaker | None,
+        options: ResetOptions | None = None,
     ) -> None:
         self._answers = answers
+        self._options = options
         self.desks = {
             name: EvaluationDesk(answer.plan.model, answer.plan.config)
             for name, answer in answers.items()
@@ -65,14 +69,16 @@ class SeatPlayers:
         if isinstance(seat, SeatPlan):
             make, evaluate = self._answers[seat.name], self.desks[seat.name]
             return RoutedSeat(name=seat.name, make=make, spaces=spaces, evaluate=evaluate)
-        answer = PolicyActor.factory(seat.model, replace(seat.config, role="opponent"))
+        config = replace(seat.config, role="opponent")
+        answer = PolicyActor.factory(seat.model, config, options=self._options)
         return RoutedSeat(name=seat.name, make=answer, spaces=spaces, evaluate=answer)
 
     def _play_seat(self, session: str, seat: Seat) -> PolicyActor:
         """Return the actor of one side of a match."""
         if seat.buffer is not None:
             return self._answers[seat.name].of_match(session)
-        return PolicyActor(session, seat.model, replace(seat.config, role="opponent"))
+        config = replace(seat.config, role="opponent")
+        return PolicyActor(session, seat.model, config, options=self._options)
 
     def poll(self, buffers: Mapping[str, CountingBuffer]) -> Played:
         """Return what was played since the last call.
@@ -87,5 +93,8 @@ class SeatPlayers:
         return Played(sum(frames.values()), returns, results, frames)
 
     def tell(self, news: Any) -> None:
-        """Tell the cast what the driver says."""
-        self._matches.tell(news)
+        """Tell the cast what the driver says; `NewResetOptions` are for the simulators."""
+        if not isinstance(news, NewResetOptions):
+            self._matches.tell(news)
+        elif self._options is not None:
+            self._options.propose(news.options)

@@ -23,13 +23,16 @@ from bray.run import Run
 from bray.sources import data_sets
 from bray.sources.environments import read_spaces
 from bray.sources.source import Played
-from bray.training.algorithm import Algorithm, NoSettings, Takes
+from bray.training.algorithm import Algorithm, NoSettings, Parts, Takes
 from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest
+from bray.training.learner import Learner, LearnerPlace, labelled
 from bray.training.loop import Loop, Turn
 from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
+from bray_actor import PolicyConfig
 from bray_actor.environments.spec import EnvironmentSpec
+from bray_core.errors import ConfigError
 from bray_core.protocols import ModelProtocol, TrainerProtocol
 from bray_core.settings.ranges import Fraction, PositiveInt, Range, check_fields
 from bray_core.settings.schedule import ScheduledPositiveFloat
@@ -64,9 +67,7 @@ class RecordedSourceConfig(EnvironmentSpec):
     @property
     def where(self) -> DataSets:
         """The data sets, as a worker finds them."""
-        if not self.mixture:
-            return data_sets.located(self.demonstrations)
-        return {data_sets.located(name): share for name, share in self.mixture.items()}
+        return data_sets.all_located(self.mixture or self.demonstrations)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +139,59 @@ class Offline(Algorithm[C]):
             directory: folder of the checkpoints.
         """
 
+    @property
+    def where(self) -> DataSets:
+        """The data sets, as a worker finds them.
+
+        Raises:
+            ConfigError: neither the source nor an input of named parts names one.
+        """
+        return data_sets_of(self.parts)
+
+    def check_spaces(self, spaces: Spaces) -> None:
+        """Refuse spaces that the algorithm cannot take.
+
+        Raises:
+            ConfigError: says why, and what to do instead.
+        """
+        check_combination(self, spaces)
+
+    def settled(self, run: Run, spaces: Spaces) -> Self:
+        """Return the algorithm with what this machine decides: where its first weights are."""
+        return type(self)(located_weights(self.parts))
+
+    def learner(self, run: Run, spaces: Spaces, place: LearnerPlace) -> Learner:
+        """Make what trains the policy beside others: it plays with them, and records nothing.
+
+        Args:
+            run: makes the components.
+            spaces: what the policy sees and may do, checked.
+            place: names of the components, and the rows that are asked at once.
+        """
+        config: Any = self.config
+        policy = self.policy(spaces, place.seed)
+        example = example_inputs(spaces, 0)
+        model = run.model(place.model, policy, example, place.batching)
+        make = self.make_trainer(spaces, place.seed, policy, model, place.checkpoints)
+        made = with_schedules(make, config.learning_rate, ReplayClock(frames_per_replay=1))
+        if place.label is not None and not run.is_local:
+            made = partial(labelled, made, place.label)
+        return Learner(
+            spaces=spaces,
+            module=policy,
+            example=example,
+            model=model,
+            buffer=None,
+            replays={},
+            min_size=0,
+            make_trainer=partial(run.trainer, place.trainer, made),
+            policy=PolicyConfig(seed=place.seed, spaces=spaces.described(), gamma=config.gamma),
+            turn=Turn(steps=0, collects=0, replays=config.evaluate_every),
+            batch_steps=None,
+            steps_per_version=None,
+            max_replays=config.max_steps,
+        )
+
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Learn until an evaluation reaches the goal or the steps are used up; see `Algorithm`.
 
@@ -195,3 +249,36 @@ class OptimiserSteps:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def data_sets_of(parts: Parts) -> DataSets:
+    """Return the data sets of an algorithm that imitates, as a worker finds them.
+
+    Args:
+        parts: settings of the run.
+
+    Raises:
+        ConfigError: neither the source nor an input of named parts names one.
+    """
+    return data_sets.all_located(named_data_sets(parts))
+
+
+def named_data_sets(parts: Parts) -> DataSets:
+    """Return the data sets of an algorithm that imitates, as they are named; nothing is looked for.
+
+    Args:
+        parts: settings of the run.
+
+    Raises:
+        ConfigError: neither the source nor an input of named parts names one.
+    """
+    if parts.demonstrations:
+        return parts.demonstrations
+    told = getattr(parts.source, "mixture", None) or getattr(parts.source, "demonstrations", None)
+    if told is None:
+        raise ConfigError(
+            "trainer.inputs: expected the buffer of a data set, {demonstrations: expert}, in a "
+            "source that names none, got none"
+        )
+    found: DataSets = told
+    return found

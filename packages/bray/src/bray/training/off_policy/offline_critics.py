@@ -14,7 +14,7 @@ from bray.policies.normalisation import find_norm
 from bray.sources import data_sets
 from bray.training.algorithm import Parts
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.off_policy.offline import Offline, OfflineConfig
+from bray.training.off_policy.offline import Offline, OfflineConfig, data_sets_of
 from bray.training.off_policy.policy_and_critics import PolicyAndCriticsTrainer, trainer_suiting
 from bray_buffer import Mixture
 from bray_buffer.sources import SourceBuffer
@@ -99,7 +99,7 @@ class OfflineCritics(Offline[C]):
 def transitions(spaces: Spaces, parts: Parts, seed: int) -> SourceBuffer | Mixture:
     """Return a buffer of a run's recorded transitions."""
     return data_sets.buffer_of(
-        parts.source.where,
+        data_sets_of(parts),
         spaces,
         leaves=data_sets.TRANSITION,
         gamma=parts.trainer.gamma,
@@ -116,7 +116,7 @@ def fit_statistics(module: nn.Module, spaces: Spaces, parts: Parts) -> None:
         spaces: what was seen and done.
         parts: settings of the run's parts.
     """
-    norm, where = find_norm(module), parts.source.where
+    norm, where = find_norm(module), data_sets_of(parts)
     if norm is None:
         return
     leaves = ("observation", "action")

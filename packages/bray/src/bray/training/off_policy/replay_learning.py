@@ -16,11 +16,12 @@ from torch import nn
 from bray.policies.config import TrunkConfig
 from bray.policies.first_weights import located_weights
 from bray.run import Run
+from bray.sources import data_sets
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.environments import make_environments
 from bray.sources.goal_rewards import GoalRewards, check_goals
 from bray.sources.hindsight import HindsightBuffer
-from bray.sources.replay_beginning import fill_replay
+from bray.sources.replay_beginning import ReplayBeginning
 from bray.training.algorithm import Takes, check_processes
 from bray.training.loop import Turn
 from bray.training.reward_scale import RewardScaleConfig
@@ -75,7 +76,8 @@ class ReplaySettings:
     begin_with: str = ""
     """Data set whose steps the replay begins with, such as what an offline trial has learnt from:
     a folder of recorded episodes, `minari:NAME`, or a table. They count as played, and go as newer
-    ones come; a local run alone reads one. Empty: it begins empty."""
+    ones come. On Ray a replay whose process was killed begins with them again. Empty: it begins
+    empty."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -254,9 +256,17 @@ class OffPolicy(SampledPolicy[C]):
         made = super().settled(run, spaces)
         return type(self)(located_weights(made.parts))
 
-    def fill(self, buffer: Any, spaces: Spaces) -> None:
-        """Let the replay begin with a data set, if the settings name one."""
-        fill_replay(buffer, self.parts.buffer.begin_with, spaces, self.gamma)
+    def beginning(self, spaces: Spaces) -> ReplayBeginning | None:
+        """Return what lets the replay begin with a data set, if the settings name one."""
+        where = self.parts.buffer.begin_with
+        if not where:
+            return None
+        found = data_sets.located(where)
+        try:  # an absent one is told at once
+            data_sets.open_data_set(found, spaces, gamma=1.0)
+        except ConfigError as error:
+            raise ConfigError(f"buffer.begin_with: {error}") from error
+        return ReplayBeginning(found, spaces, self.gamma)
 
     def layout(self, spaces: Spaces, state_size: int) -> Layout:
         """Return the layout of a segment."""

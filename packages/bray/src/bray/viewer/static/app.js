@@ -2,21 +2,25 @@
 
 import { get } from "./api.js";
 import { Builder } from "./builder.js";
+import { Compare } from "./compare.js";
 import { h, put } from "./dom.js";
 import { Episodes } from "./episodes.js";
 import { League } from "./league.js";
 import { Log } from "./log.js";
 import { Loop } from "./loop.js";
 import { Settings } from "./settings.js";
+import { System } from "./system.js";
 import { Trials } from "./trials.js";
 import { Versions } from "./versions.js";
 
 const POLL_MS = 3000;
 const PAGES = [
-  ["trials", "Trials", Trials], ["loop", "Loop", Loop], ["versions", "Versions", Versions], ["league", "League", League],
-  ["episodes", "Episodes", Episodes], ["log", "Log", Log], ["settings", "Settings", Settings],
-  ["builder", "Builder", Builder],
+  ["trials", "Trials", Trials], ["compare", "Compare", Compare], ["loop", "Loop", Loop], ["system", "System", System],
+  ["versions", "Versions", Versions], ["league", "League", League], ["episodes", "Episodes", Episodes], ["log", "Log", Log],
+  ["settings", "Settings", Settings], ["builder", "Builder", Builder],
 ];
+const PROJECT_PAGES = ["trials", "compare"]; // of all trials, not of the one that is picked
+const KEYS = "1234567890";
 const THEMES = { auto: "◐", light: "☀", dark: "☾" };
 const byId = (id) => document.getElementById(id);
 
@@ -28,7 +32,7 @@ class App {
     this.theme(localStorage.getItem("theme") || "auto");
     byId("theme").addEventListener("click", () => this.nextTheme());
     byId("help").addEventListener("click", () => this.help());
-    byId("trial").addEventListener("change", (event) => this.go(this.name === "trials" ? "loop" : this.name, event.target.value));
+    byId("trial").addEventListener("change", (event) => this.go(PROJECT_PAGES.includes(this.name) ? "loop" : this.name, event.target.value));
     addEventListener("hashchange", () => this.route());
     addEventListener("keydown", (event) => this.key(event));
     addEventListener("visibilitychange", () => document.hidden || this.poll());
@@ -77,7 +81,7 @@ class App {
     this.frame();
     put(byId("main"));
     this.page = new found[2](byId("main"), this, this.trial, rest);
-    document.title = `${this.name === "trials" ? this.project.name : this.trial} · bray`;
+    document.title = `${PROJECT_PAGES.includes(this.name) ? this.project.name : this.trial} · bray`;
     await this.attempt(() => this.page.refresh());
   }
 
@@ -88,7 +92,7 @@ class App {
 
   frame() {
     put(byId("tabs"), PAGES.map(([key, words], i) => h("a", {
-      href: key === "trials" ? "#/trials" : this.link(key, this.trial ?? ""), title: `${words} (${i + 1})`,
+      href: PROJECT_PAGES.includes(key) ? this.link(key) : this.link(key, this.trial ?? ""), title: `${words} (${KEYS[i]})`,
       "aria-current": key === this.name ? "page" : null,
     }, words)));
     this.picker();
@@ -158,7 +162,7 @@ class App {
   }
 
   actions() {
-    const pages = PAGES.map(([key, words], i) => [String(i + 1), [words, () => (key === "trials" ? this.go(key) : this.go(key, this.trial ?? ""))]]);
+    const pages = PAGES.map(([key, words], i) => [KEYS[i], [words, () => (PROJECT_PAGES.includes(key) ? this.go(key) : this.go(key, this.trial ?? ""))]]);
     return {
       ...Object.fromEntries(pages),
       t: ["colours: light, dark or the system's", () => this.nextTheme()],

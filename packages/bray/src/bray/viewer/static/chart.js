@@ -3,13 +3,15 @@
 import { h, put, s } from "./dom.js";
 import { number } from "./format.js";
 
-const LEFT = 52, RIGHT = 14, TOP = 10, BOTTOM = 24, SHOWN_VALUES = 14, NEAR = 30;
+const RIGHT = 14, TOP = 10, BOTTOM = 24, SHOWN_VALUES = 14, NEAR = 30;
 
 export class Chart {
   // curves: [{name, slot, x, y, low?, high?, starts?}]; a slot chooses the colour. No line leads to
   // the points whose indices are in starts: between two launches nothing was recorded.
   // onzoom is told the range of x that was dragged over, or null for all of it.
-  constructor(title, { height = 210, format = number, onzoom = null } = {}) {
+  constructor(title, { height = 210, format = number, left = 52, floor = -Infinity, onzoom = null } = {}) {
+    this.floor = floor; // no axis begins below it
+    this.left = left;
     this.height = height;
     this.format = format;
     this.data = { curves: [], xLabel: "", logX: false, logY: false };
@@ -52,8 +54,8 @@ export class Chart {
       return;
     }
     const ys = this.curves.flatMap((c) => [c.y, c.low || [], c.high || []]);
-    this.xScale = scale(bounds(this.curves.map((c) => c.x)), LEFT, width - RIGHT, logX);
-    this.yScale = scale(padded(bounds(ys), logY), this.height - BOTTOM, TOP, logY);
+    this.xScale = scale(bounds(this.curves.map((c) => c.x)), this.left, width - RIGHT, logX);
+    this.yScale = scale(padded(bounds(ys), logY, this.floor), this.height - BOTTOM, TOP, logY);
     this.cursor = s("g", { class: "cursor" });
     put(this.svg, this.grid(width, xLabel), this.curves.map((curve) => this.curve(curve)), this.cursor);
   }
@@ -62,10 +64,10 @@ export class Chart {
     const lines = [];
     for (const tick of this.yScale.ticks(Math.max(2, this.height / 48))) {
       const y = this.yScale(tick);
-      lines.push(s("line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "grid" }));
-      lines.push(s("text", { x: LEFT - 7, y: y + 4, class: "left" }, this.format(tick)));
+      lines.push(s("line", { x1: this.left, x2: width - RIGHT, y1: y, y2: y, class: "grid" }));
+      lines.push(s("text", { x: this.left - 7, y: y + 4, class: "left" }, this.format(tick)));
     }
-    for (const tick of this.xScale.ticks((width - LEFT) / 85)) {
+    for (const tick of this.xScale.ticks((width - this.left) / 85)) {
       const x = this.xScale(tick);
       lines.push(s("line", { x1: x, x2: x, y1: this.height - BOTTOM, y2: this.height - BOTTOM + 4, class: "axis" }));
       if (x < width - RIGHT - 60 || !xLabel) {
@@ -73,7 +75,7 @@ export class Chart {
       }
     }
     const y = this.height - BOTTOM;
-    lines.push(s("line", { x1: LEFT, x2: width - RIGHT, y1: y, y2: y, class: "axis" }));
+    lines.push(s("line", { x1: this.left, x2: width - RIGHT, y1: y, y2: y, class: "axis" }));
     lines.push(s("text", { x: width - RIGHT, y: this.height - 7, class: "x-label" }, xLabel));
     return lines;
   }
@@ -118,7 +120,7 @@ export class Chart {
   }
 
   dragged(x) {
-    const inside = (at) => Math.max(LEFT, Math.min(this.width - RIGHT, at));
+    const inside = (at) => Math.max(this.left, Math.min(this.width - RIGHT, at));
     return [inside(this.from), inside(x)].sort((a, b) => a - b);
   }
 
@@ -127,11 +129,11 @@ export class Chart {
     if (!step || !this.cursor) return;
     event.preventDefault();
     event.stopPropagation();
-    this.point(Math.min(this.width - RIGHT, Math.max(LEFT, (this.at ?? this.width / 2) + step)));
+    this.point(Math.min(this.width - RIGHT, Math.max(this.left, (this.at ?? this.width / 2) + step)));
   }
 
   point(x) {
-    if (!this.curves || !this.curves.length || x < LEFT - 4 || x > this.width - RIGHT + 4) return this.unpoint();
+    if (!this.curves || !this.curves.length || x < this.left - 4 || x > this.width - RIGHT + 4) return this.unpoint();
     this.at = x;
     const every = this.curves.map((curve) => this.nearest(curve, x));
     const first = every.reduce((one, other) => (other.away < one.away ? other : one));
@@ -204,10 +206,10 @@ function bounds(columns) {
   return [low, high];
 }
 
-function padded([low, high], isLog) {
+function padded([low, high], isLog, floor) {
   if (isLog) return low === high ? [low / 2, high * 2] : [low, high];
   const room = (high - low) * 0.04 || Math.abs(high) * 0.1 || 1;
-  return [low - room, high + room];
+  return [Math.max(floor, low - room), high + room];
 }
 
 function scale([low, high], from, to, isLog) {

@@ -1,11 +1,12 @@
 // Recorded episodes: a list in pages, and one episode step by step with pictures.
 
-import { address, blob, get } from "./api.js";
+import { address, blob, get, post } from "./api.js";
 import { Chart } from "./chart.js";
+import { decision } from "./decision.js";
 import { h, put } from "./dom.js";
 import { bytes, duration, number, when, whole } from "./format.js";
 
-const PAGE = 50, SPEEDS = [1, 2, 5, 10, 15, 30, 60];
+const WAIT_MS = 500, PAGE = 50, SPEEDS = [1, 2, 5, 10, 15, 30, 60];
 
 export class Episodes {
   constructor(main, app, trial, [episode, step]) {
@@ -14,8 +15,10 @@ export class Episodes {
     this.pager = h("div", { className: "bar" });
     this.show = h("section", { className: "episode" }, h("p", { className: "empty" }, "Choose an episode."));
     this.hint = h("span", { className: "faint" });
-    put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), this.hint),
-      h("div", { className: "side-by-side narrow" }, h("section", { className: "panel" }, this.pager, h("div", { className: "scroll" }, h("table", { className: "trials" }, h("thead", {}, h("tr", {}, ["Recorded", "Session", "Return", "Steps"].map((w, i) => h("th", { className: i > 1 ? "number" : "" }, w)))), this.list))), this.show));
+    this.watcher = h("button", { type: "button", id: "watch", hidden: !app.project.starts_runs || trial == null, onclick: () => app.attempt(() => this.watch()) }, "Play an episode");
+    this.news = h("span", { className: "faint", role: "status" });
+    put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), this.hint, this.watcher, this.news),
+      h("div", { className: "side-by-side narrow" }, h("section", { className: "panel" }, this.pager, h("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Recorded episodes" }, h("table", { className: "trials" }, h("thead", {}, h("tr", {}, ["Recorded", "Session", "Return", "Steps"].map((w, i) => h("th", { className: i > 1 ? "number" : "" }, w)))), this.list))), this.show));
   }
 
   async refresh() {
@@ -29,6 +32,34 @@ export class Episodes {
     if (!this.episode && first) await this.choose(first, this.wantedStep);
   }
 
+  // A process plays an episode with the trial's newest export; it is shown once it has ended.
+  async watch() {
+    this.watcher.disabled = true;
+    this.news.textContent = "Playing …";
+    try {
+      await post(["builder", "watch"], { trial: this.trial });
+      const run = await this.ended();
+      if (!run) return;
+      this.news.textContent = run.code === 0 ? "" : run.lines.at(-1) ?? `ended with code ${run.code}`;
+      this.start = 0;
+      await this.refresh();
+      if (run.code === 0 && this.page.episodes.length) await this.choose(this.page.episodes[0].name);
+    } catch (error) {
+      if (!error.status) throw error;
+      this.news.textContent = error.message;
+    } finally {
+      this.watcher.disabled = false;
+    }
+  }
+
+  async ended() {
+    while (!this.isClosed) {
+      const { runs } = await get(["builder"]), run = runs.find((one) => one.trial === `watch ${this.trial}`);
+      if (run?.state === "ended") return run;
+      await new Promise((resume) => setTimeout(resume, WAIT_MS));
+    }
+  }
+
   // The address names the episode and the step: links and the browser's back button find them.
   async open([episode, step]) {
     if (episode && episode !== this.episode?.name) await this.choose(episode, toStep(step));
@@ -38,7 +69,7 @@ export class Episodes {
     put(this.hint, this.page.hint);
     const { total, episodes } = this.page, end = this.start + episodes.length;
     const turn = (words, by, isOff) => h("button", { type: "button", disabled: isOff, onclick: () => this.turn(by) }, words);
-    put(this.pager, h("span", { className: "faint" }, total ? `${whole(this.start + 1)}–${whole(end)} of ${whole(total)}` : "no episodes recorded: set actor.record_every"),
+    put(this.pager, h("span", { className: "faint" }, total ? `${whole(this.start + 1)}–${whole(end)} of ${whole(total)}` : "no episodes recorded: bray watch TRIAL plays one, actor.record_every records simulators"),
       turn("Newer", -PAGE, this.start === 0), turn("Older", PAGE, end >= total));
     put(this.list, episodes.map((one) => h("tr", { className: one.name === this.episode?.name ? "at" : "", "data-episode": one.name, onclick: () => this.pick(one.name) },
       h("td", {}, when(one.began_s ?? time(one.name))), h("td", { className: "name", title: one.session ?? one.name }, one.session ?? one.problem ?? one.name),
@@ -59,7 +90,6 @@ export class Episodes {
     const episode = await get(["trials", this.trial, "episodes", name]);
     this.episode = episode;
     this.step = Math.min(episode.kinds.length - 1, step ?? Math.max(0, episode.kinds.indexOf("tick")));
-    this.chart?.close();
     this.build();
     this.draw();
     await this.paint();
@@ -72,25 +102,30 @@ export class Episodes {
   }
 
   build() {
-    const { kinds, rewards, at_s } = this.episode, last = kinds.length - 1;
+    const { kinds, rewards, values } = this.episode, last = kinds.length - 1;
     this.slider = h("input", { type: "range", min: 0, max: Math.max(0, last), step: 1, id: "tick", "aria-label": "Step", oninput: (e) => { this.stop(); this.to(Number(e.target.value)); } });
     this.place = h("output", { id: "at" });
     this.image = h("img", { className: "frame", alt: "Picture of this step" });
     this.fault = h("p", { className: "bad", hidden: true });
     this.details = h("div", { className: "details" });
     this.button = h("button", { type: "button", id: "play", onclick: () => this.toggle() }, "Play");
-    const speed = h("select", { id: "speed", onchange: (e) => { this.speed = Number(e.target.value); } }, SPEEDS.map((one) => h("option", { value: one, selected: one === this.speed }, `${one} steps/s`)));
+    const speed = h("select", { id: "speed", "aria-label": "Speed", onchange: (e) => { this.speed = Number(e.target.value); } }, SPEEDS.map((one) => h("option", { value: one, selected: one === this.speed }, `${one} steps/s`)));
     this.speeds = speed;
     this.renders = h("select", { id: "render", onchange: () => this.app.attempt(() => this.paint()) }, this.drawers().map((name) => h("option", { value: name, selected: name === this.page.render }, name)));
     const video = this.app.project.video.map((kind) => h("a", { className: "button", id: `video-${kind}`, download: "", onclick: (e) => { e.target.href = this.file(kind); }, href: this.file(kind) }, kind));
+    const valued = kinds.map((_, i) => i).filter((i) => values[i] != null);
+    this.chart?.close();
+    this.values?.close();
     this.chart = new Chart("Reward of each step", { height: 110 });
+    this.values = new Chart("Value of each step, as the policy gives it", { height: 110 });
     const rewarded = kinds.map((_, i) => i).filter((i) => rewards[i] != null);
     const { session, outcome, seconds, is_whole } = this.episode;
     put(this.show, h("div", { className: "bar" }, h("b", {}, session), h("span", { className: "faint" }, `${when(this.episode.began_s)}, ${duration(seconds)}, ended by: ${outcome}${is_whole ? "" : ", incomplete"}, return ${number(this.episode.return)}`)),
       h("div", { className: "bar" }, this.button, speed, h("label", {}, "Picture ", this.renders), h("span", {}, "Video ", video)),
       h("div", { className: "bar" }, this.slider, this.place),
       h("div", { className: "stage" }, h("div", { className: "panel" }, this.image, this.fault), this.details),
-      rewarded.length ? this.chart.element : null);
+      h("div", { className: "charts wide" }, rewarded.length ? this.chart.element : null, valued.length ? this.values.element : null));
+    this.values.set({ curves: [{ name: "value", slot: 3, x: valued, y: valued.map((i) => values[i]) }], xLabel: "step" });
     this.chart.set({ curves: [{ name: "reward", slot: 0, x: rewarded, y: rewarded.map((i) => rewards[i]) }], xLabel: "step" });
   }
 
@@ -119,7 +154,10 @@ export class Episodes {
       this.fault.textContent = picture.reason.message;
     }
     if (details.status === "rejected") throw details.reason;
-    put(this.details, part("Request of the gamecore", details.value.body), part("Reply of the actor", details.value.reply));
+    const { decisions, body, reply } = details.value, isTold = decisions.some((one) => one.value != null || one.probabilities.length || Object.keys(one.reals).length);
+    const all = [part("Request of the gamecore", body), part("Reply of the actor", reply)];
+    this.isOpen = this.details.querySelector("details")?.open ?? this.isOpen;
+    put(this.details, isTold ? [decisions.map((one) => decision(one, episode.action_names)), h("details", { open: this.isOpen ?? false }, h("summary", {}, "All that was sent"), all)] : all);
     this.image.dataset.step = step;
   }
 
@@ -170,8 +208,10 @@ export class Episodes {
 
   close() {
     this.stop();
+    this.isClosed = true;
     this.episode = null;
     this.chart?.close();
+    this.values?.close();
   }
 }
 
@@ -186,8 +226,8 @@ function time(name) {
 }
 
 function part(words, leaves) {
-  if (leaves == null) return h("section", {}, h("h3", {}, words), h("p", { className: "bad" }, "no reply: the request failed"));
-  return h("section", {}, h("h3", {}, words), leaves.length ? leaves.map(leaf) : h("p", { className: "faint" }, "empty"));
+  if (leaves == null) return h("section", {}, h("h2", {}, words), h("p", { className: "bad" }, "no reply: the request failed"));
+  return h("section", {}, h("h2", {}, words), leaves.length ? leaves.map(leaf) : h("p", { className: "faint" }, "empty"));
 }
 
 function leaf(one) {

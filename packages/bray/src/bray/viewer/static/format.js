@@ -62,5 +62,5 @@ export function bytes(count) {
   for (const [unit, suffix] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
     if (count >= unit) return `${number(count / unit)} ${suffix}`;
   }
-  return `${count} B`;
+  return `${number(count)} B`;
 }

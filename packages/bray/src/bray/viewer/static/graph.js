@@ -81,15 +81,15 @@ export class Graph {
 
   box(part) {
     const { x, y } = this.places.get(part.id), wrong = this.problems.filter((problem) => problem.part === part.id);
-    const words = `${part.kind} ${part.name}${part.summary ? `, ${part.summary}` : ""}${wrong.length ? `, ${wrong.length} problems` : ""}`;
+    const shown = [brief(part.name, 17), part.kind, wrong.length ? (wrong.length === 1 ? "1 problem" : `${wrong.length} problems`) : brief(part.is_written ? part.summary : "by default", 21)];
+    const words = `${shown.join(" ").trim()}${part.name.length > 17 ? `, ${part.name}` : ""}${part.summary.length > 21 || (wrong.length && part.summary) ? `, ${part.summary}` : ""}`;
     const isLeft = part.kind === "trainer", port = { cx: isLeft ? x : x + WIDTH, cy: y + HEIGHT * (isLeft ? 0.74 : 0.36) };
     const classes = ["node", `of-${part.kind}`, part.is_written ? "" : "implied", wrong.length ? "wrong" : "", part.id === this.selected ? "chosen" : ""];
     return s("g", { class: classes.filter(Boolean).join(" "), "data-part": part.id, tabindex: 0, role: "button", "aria-label": words, "aria-pressed": String(part.id === this.selected), onclick: () => this.onselect(part.id), onkeydown: (event) => this.key(event, part.id) },
-      s("title", {}, wrong.length ? wrong.map((problem) => problem.text).join("\n") : words),
-      s("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 8, class: "box" }),
-      s("text", { x: x + 10, y: y + 21, class: "title" }, brief(part.name, 17)),
-      s("text", { x: x + WIDTH - 10, y: y + 21, class: "kind" }, part.kind),
-      s("text", { x: x + 10, y: y + 41, class: wrong.length ? "words bad" : "words" }, wrong.length ? (wrong.length === 1 ? "1 problem" : `${wrong.length} problems`) : brief(part.is_written ? part.summary : "by default", 21)),
+      s("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 8, class: "box" }, s("title", {}, wrong.length ? wrong.map((problem) => problem.text).join("\n") : words)),
+      s("text", { x: x + 10, y: y + 21, class: "title" }, `${shown[0]} `),
+      s("text", { x: x + WIDTH - 10, y: y + 21, class: "kind" }, `${part.kind} `),
+      s("text", { x: x + 10, y: y + 41, class: wrong.length ? "words bad" : "words" }, shown[2]),
       JOINED[part.kind].length ? s("circle", { ...port, r: 7, class: "port", onpointerdown: (event) => this.pull(event, part.id, port) }) : null);
   }
 

@@ -34,7 +34,7 @@ export class Loop {
     this.svg = s("svg", { class: "loop", viewBox: `0 0 ${WIDTH} 580`, role: "img", "aria-label": "The running system" });
     this.charts = CURVES.map(([, words]) => new Chart(words, { height: 150 }));
     put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), this.news), this.verdict,
-      h("div", { className: "panel picture" }, this.svg), h("div", { className: "charts small" }, this.charts.map((chart) => chart.element)));
+      h("div", { className: "panel picture", tabIndex: 0, role: "region", "aria-label": "Picture of the running system" }, this.svg), h("div", { className: "charts small" }, this.charts.map((chart) => chart.element)));
   }
 
   async refresh() {

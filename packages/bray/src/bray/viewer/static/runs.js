@@ -18,7 +18,7 @@ export class Runs {
   }
 
   draw(runs) {
-    const shown = [...runs].reverse();
+    const shown = runs.filter((run) => run.file).reverse(); // an episode that is played shows itself
     for (const run of shown) if (!this.cards.has(run.trial)) this.cards.set(run.trial, this.card(run));
     const elements = shown.map((run) => this.cards.get(run.trial).element);
     if (elements.some((element, i) => element !== this.element.children[i])) put(this.element, elements);

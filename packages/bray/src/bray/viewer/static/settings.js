@@ -3,16 +3,20 @@
 import { get } from "./api.js";
 import { h, put } from "./dom.js";
 import { duration, number, when } from "./format.js";
+import { Notes } from "./notes.js";
 
 export class Settings {
   constructor(main, app, trial) {
     this.trial = trial;
     this.place = h("div", { className: "settings" });
-    put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial")), this.place);
+    this.notes = new Notes(app);
+    const report = trial == null ? null : h("a", { className: "button", id: "report", download: "", href: `/api/report?${new URLSearchParams({ trial })}` }, "Save a report");
+    put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), report), h("div", { className: "stack" }, this.notes.element, this.place));
   }
 
   async refresh() {
     if (this.trial == null) return;
+    await this.notes.show(this.trial);
     const found = await get(["trials", this.trial]);
     if (found === this.found) return;
     this.found = found;

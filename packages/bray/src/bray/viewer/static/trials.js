@@ -4,10 +4,11 @@ import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { h, put } from "./dom.js";
 import { ago, brief, number } from "./format.js";
+import { Notes } from "./notes.js";
 
 const RETURN = "mean return of the last 100 training episodes, or of the last evaluation where none are recorded";
 const COLUMNS = [
-  ["name", "Trial", (t) => t.name],
+  ["name", "Trial", (t) => [h("div", {}, t.name), t.environment || t.tags.length ? h("small", {}, t.environment, t.tags.map((tag) => h("span", { className: "tag" }, tag))) : null]],
   ["state", "State", (t) => h("span", { className: `state ${t.state}` }, t.state)],
   ["return", "Return", (t) => number(t.return ?? t.evaluation_return)],
   ["frames", "Frames", (t) => number(t.frames)],
@@ -16,9 +17,10 @@ const COLUMNS = [
 ];
 const FIRST_METRICS = ["actor/episode_return", "trainer/loss", "actor/episode_length", "trainer/entropy"];
 const AXES = { frames: "frames", steps: "optimiser steps", seconds: "seconds", policy_version: "policy version" };
-const FIRST_TRIALS = 5;
+const FIRST_TRIALS = 5, MAX_LABELLED = 4;
 
-const SEEDS = { each: "each trial", median: "median of a group", iqm: "interquartile mean of a group" };
+const SEEDS = { each: "each trial", median: "median of a group", mean: "mean of a group", iqm: "interquartile mean of a group" };
+const FACETS = { none: "all in one chart", environment: "a chart for each environment", tags: "a chart for each tag" };
 
 export class Trials {
   constructor(main, app) {
@@ -27,7 +29,7 @@ export class Trials {
     this.names = [];
     this.row = 0;
     const wanted = app.saved("trials", {});
-    this.wish = { x: "frames", seeds: "each", smoothing: 0, logX: false, logY: false, sort: "updated_s", down: true, metrics: null, chosen: null, ...wanted };
+    this.wish = { x: "frames", seeds: "each", facets: "none", smoothing: 0, logX: false, logY: false, sort: "updated_s", down: true, metrics: null, chosen: null, ...wanted };
     this.slots = new Map();
     this.build(main);
   }
@@ -40,10 +42,11 @@ export class Trials {
     const all = h("button", { type: "button", onclick: () => this.chooseAll() }, "all");
     const none = h("button", { type: "button", onclick: () => this.choose([]) }, "none");
     const table = h("table", { className: "trials" }, h("thead", {}, this.heads), this.rows);
-    this.scroll = h("div", { className: "scroll" }, table);
+    this.scroll = h("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Table of trials" }, table);
     this.grid = h("div", { className: "charts" });
-    put(main, h("div", { className: "side-by-side" },
-      h("section", { className: "panel" }, h("div", { className: "bar" }, this.filter, this.count, "Select", all, none), this.scroll),
+    this.notes = new Notes(this.app);
+    put(main, h("h1", { className: "unseen" }, "Trials"), h("div", { className: "side-by-side" },
+      h("div", { className: "stack" }, h("section", { className: "panel" }, h("div", { className: "bar" }, this.filter, this.count, "Select", all, none), this.scroll), this.notes.element),
       h("section", {}, this.controls(), this.grid)));
   }
 
@@ -53,6 +56,8 @@ export class Trials {
       Object.entries(AXES).map(([value, text]) => h("option", { value, selected: value === this.wish.x }, text)));
     const seeds = h("select", { id: "seeds", title: "Trials of one name that differ by their last number", onchange: (e) => this.set({ seeds: e.target.value }) },
       Object.entries(SEEDS).map(([value, text]) => h("option", { value, selected: value === this.wish.seeds }, text)));
+    const facets = h("select", { id: "facets", onchange: (e) => this.set({ facets: e.target.value }) },
+      Object.entries(FACETS).map(([value, text]) => h("option", { value, selected: value === this.wish.facets }, text)));
     this.smooth = h("output", {}, String(this.wish.smoothing));
     const slider = h("input", { type: "range", id: "smoothing", min: 0, max: 0.99, step: 0.01, oninput: (e) => this.set({ smoothing: Number(e.target.value) }) });
     slider.value = this.wish.smoothing;
@@ -60,7 +65,7 @@ export class Trials {
     this.picker = h("div", { className: "picker" });
     this.search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter metrics", oninput: () => this.pick() });
     this.picks = h("summary", {}, "Metrics");
-    return h("div", { className: "bar" }, h("label", {}, "x ", axis), h("label", {}, "Seeds ", seeds), h("label", {}, "Smoothing ", slider, this.smooth),
+    return h("div", { className: "bar" }, h("label", {}, "x ", axis), h("label", {}, "Seeds ", seeds), h("label", {}, "Facets ", facets), h("label", {}, "Smoothing ", slider, this.smooth),
       check("logX", "log x"), check("logY", "log y"), this.whole, h("details", { className: "metrics" }, this.picks, h("div", { className: "pop" }, this.search, this.picker)));
   }
 
@@ -107,20 +112,21 @@ export class Trials {
     const { sort, down } = this.wish;
     const value = (trial) => (sort === "return" ? trial.return ?? trial.evaluation_return : trial[sort]);
     const order = (a, b) => (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : (a ?? -Infinity) - (b ?? -Infinity));
-    const found = this.app.trials.filter((trial) => words.every((word) => `${trial.name} ${trial.state}`.toLowerCase().includes(word)));
+    const found = this.app.trials.filter((trial) => words.every((word) => `${trial.name} ${trial.state} ${trial.environment ?? ""} ${trial.tags.join(" ")}`.toLowerCase().includes(word)));
     return found.sort((a, b) => (down ? -1 : 1) * order(value(a), value(b)));
   }
 
   table() {
     const { sort, down } = this.wish;
-    put(this.heads, h("th"), COLUMNS.map(([key, words]) =>
+    put(this.heads, h("th", {}, hidden("Selected")), COLUMNS.map(([key, words]) =>
       h("th", { className: key === "name" || key === "state" ? "" : "number", "aria-sort": key === sort ? (down ? "descending" : "ascending") : "none" },
-        h("button", { type: "button", title: key === "return" ? RETURN : "", onclick: () => this.sort(key) }, words, key === sort ? (down ? " ↓" : " ↑") : ""))));
+        h("button", { type: "button", title: key === "return" ? RETURN : "", onclick: () => this.sort(key) }, words, key === sort ? (down ? " ↓" : " ↑") : ""))), h("th", {}, hidden("Open")));
     const trials = this.shown(), chosen = new Set(this.chosen());
     this.names = trials.map((trial) => trial.name);
     this.row = Math.min(this.row, Math.max(0, trials.length - 1));
     put(this.rows, trials.map((trial, i) => this.line(trial, i, chosen.has(trial.name))));
     this.count.textContent = `${trials.length} of ${this.app.trials.length}, ${chosen.size} selected`;
+    this.app.attempt(() => this.notes.show(this.names[this.row]));
     if (!this.app.trials.length) put(this.rows, h("tr", {}, h("td", { colSpan: 8, className: "empty" }, "No trials yet: bray train writes one here.")));
   }
 
@@ -157,8 +163,8 @@ export class Trials {
   }
 
   metrics() {
-    const wanted = this.wish.metrics ?? FIRST_METRICS;
-    return wanted.filter((name) => this.known.includes(name));
+    if (this.wish.metrics) return this.wish.metrics.filter((name) => this.known.includes(name));
+    return FIRST_METRICS.flatMap((base) => (this.known.includes(base) ? [base] : this.known.filter((name) => labelled(name, base)).slice(0, MAX_LABELLED)));
   }
 
   pick() {
@@ -185,13 +191,28 @@ export class Trials {
     this.picks.textContent = `Metrics (${metrics.length})`;
     if (!metrics.length) return this.empty("No metrics recorded yet, or none selected.");
     if (this.grid.querySelector(":scope > .empty")) put(this.grid);
-    for (const [name, chart] of this.charts) {
-      if (metrics.includes(name)) continue;
+    const panels = metrics.flatMap((metric) => this.facets(chosen).map(([facet, trials]) => ({ key: `${metric}\n${facet}`, metric, facet, trials })));
+    for (const [key, chart] of this.charts) {
+      if (panels.some((panel) => panel.key === key)) continue;
       chart.close();
       chart.element.remove();
-      this.charts.delete(name);
+      this.charts.delete(key);
     }
-    await Promise.all(metrics.map((metric) => this.curve(metric, chosen, turn)));
+    const elements = panels.map((panel) => this.panel(panel));
+    if (elements.some((element, i) => element !== this.grid.children[i])) put(this.grid, elements);
+    await Promise.all(panels.map((panel) => this.curve(panel, turn)));
+  }
+
+  // The trials of each chart of a metric: all of them, or those of one environment or tag.
+  facets(chosen) {
+    const by = this.wish.facets;
+    if (!(by in FACETS) || by === "none") return [["", chosen]];
+    const found = new Map();
+    for (const trial of this.app.trials.filter(({ name }) => chosen.includes(name))) {
+      const facets = by === "tags" ? trial.tags : [trial.environment ?? ""];
+      for (const facet of facets.length ? facets : [""]) found.set(facet, [...(found.get(facet) ?? []), trial.name]);
+    }
+    return [...found].sort(([a], [b]) => a.localeCompare(b)).map(([facet, trials]) => [facet || (by === "tags" ? "no tag" : "unknown environment"), trials]);
   }
 
   empty(words) {
@@ -200,17 +221,17 @@ export class Trials {
     put(this.grid, h("p", { className: "empty" }, words));
   }
 
-  async curve(metric, chosen, turn) {
-    if (!this.charts.has(metric)) {
-      const chart = new Chart(metric, { onzoom: (range) => this.zoom(range) });
-      this.charts.set(metric, chart);
-      this.grid.append(chart.element);
-    }
-    const chart = this.charts.get(metric);
+  panel({ key, metric, facet }) {
+    if (!this.charts.has(key)) this.charts.set(key, new Chart(facet ? `${metric} · ${facet}` : metric, { onzoom: (range) => this.zoom(range) }));
+    return this.charts.get(key).element;
+  }
+
+  async curve({ key, metric, trials }, turn) {
+    const chart = this.charts.get(key);
     const { x, seeds, smoothing, logX, logY } = this.wish;
     const points = Math.max(100, Math.min(1200, Math.round(chart.svg.clientWidth || 500)));
-    const found = await get(["curves"], { metric, x, seeds, smoothing, points, from: this.range?.[0], to: this.range?.[1], trial: chosen });
-    if (turn !== this.turn || !this.charts.has(metric)) return;
+    const found = await get(["curves"], { metric, x, seeds, smoothing, points, from: this.range?.[0], to: this.range?.[1], trial: trials });
+    if (turn !== this.turn || !this.charts.has(key)) return;
     const curves = found.map((one) => ({ ...one, name: one.name ?? one.trial, slot: this.slot(one.trial) }));
     chart.set({ curves, xLabel: AXES[x], logX, logY });
   }
@@ -236,4 +257,13 @@ export class Trials {
   close() {
     for (const chart of this.charts.values()) chart.close();
   }
+}
+
+// `actor/episode_return{policy=red}` is one of the metrics `actor/episode_return`; evaluations are apart.
+function labelled(name, base) {
+  return name.startsWith(`${base}{`) && !/[{,](phase|role)=/.test(name);
+}
+
+function hidden(words) {
+  return h("span", { className: "unseen" }, words);
 }

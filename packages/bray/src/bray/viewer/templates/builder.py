@@ -13,6 +13,7 @@ from aiohttp import web
 from bray.templates import loading, template
 from bray.viewer.access_control import Handler
 from bray.viewer.http_json import json_reply, posted_object, text_field
+from bray.viewer.project import Project
 from bray.viewer.started_runs import StartedRuns
 from bray.viewer.templates.part_schema import form_schema
 from bray.viewer.templates.template_edits import edited
@@ -52,7 +53,7 @@ class BuilderPages:
             found.append(web.get(f"{place}/{name}", self._getting(ask)))
         acts = (("check", _check), ("edit", _edit), ("part", _part), ("save", self._save))
         start, serve = (partial(self._start, how) for how in (StartedRuns.start, StartedRuns.serve))
-        runs = (("start", start), ("serve", serve), ("stop", self._stop))
+        runs = (("start", start), ("serve", serve), ("watch", self._watch), ("stop", self._stop))
         for name, act in (*acts, *runs):
             found.append(web.post(f"{place}/{name}", self._posting(act)))
         return found
@@ -109,6 +110,12 @@ class BuilderPages:
         assert self._runs is not None
         opened = self._drafts.open(text_field(content, "file"))
         start(self._runs, opened["name"])
+        return {"runs": self._runs.listing()}
+
+    def _watch(self, content: Mapping[str, object]) -> dict[str, object]:
+        """Let a trial's policy play an episode, in a process of its own."""
+        assert self._runs is not None
+        self._runs.watch(Project(self._project).trial(text_field(content, "trial")))
         return {"runs": self._runs.listing()}
 
     def _stop(self, content: Mapping[str, object]) -> dict[str, object]:

@@ -18,7 +18,7 @@ from bray.sources.simulator_evaluation import evaluate_by_tagged
 from bray.sources.source import Played
 from bray.sources.wire.counting_buffer import CountingBuffer
 from bray.sources.wire.gamecore_play import GamecorePlay
-from bray.sources.wire.policy_answers import PUSH_TIMEOUT_S
+from bray.sources.wire.policy_answers import PUSH_TIMEOUT_S, first_options
 from bray.sources.wire.recorded_episodes import episodes_of, most_episodes_of, some_recorded
 from bray.sources.wire.seat_answers import SeatAnswers
 from bray.sources.wire.seat_plan import AnySeat, check_shares, plans_by_name
@@ -68,11 +68,12 @@ class TurnSeatGamecores(TurnWireSource):
         self._turn = SharedTurn(
             {name: TurnSeat(plan.buffer.layout, plan.quota) for name, plan in plans.items()}
         )
+        options = first_options(play)
         answers = {
-            name: SeatAnswers(plan, self._turn[name], self._turn[name], 0.0)
+            name: SeatAnswers(plan, self._turn[name], self._turn[name], 0.0, options)
             for name, plan in plans.items()
         }
-        self._players = SeatPlayers(play, seats, answers, make_cast)
+        self._players = SeatPlayers(play, seats, answers, make_cast, options)
         super().__init__(run, play, self._players.router)
 
     def collect(self, steps: int) -> None:
@@ -93,7 +94,7 @@ class TurnSeatGamecores(TurnWireSource):
         return self._players.poll(self._buffers)
 
     def tell(self, news: Any) -> None:
-        """Tell the cast what the driver says, such as new opponents."""
+        """Take what the driver says: new opponents, or `NewResetOptions` for later episodes."""
         self._players.tell(news)
 
     def evaluate(self, name: str, policy: ModelProtocol, episodes: int) -> Sequence[float] | None:
@@ -157,13 +158,14 @@ class WorkerSeats:
                 if plan.quota is not None
             }
         )
+        options = first_options(play)
         answers = {
-            name: SeatAnswers(plan, buffers[name], None, PUSH_TIMEOUT_S)
+            name: SeatAnswers(plan, buffers[name], None, PUSH_TIMEOUT_S, options)
             if plan.quota is None
-            else SeatAnswers(plan, paced[name], paced[name], PUSH_TIMEOUT_S)
+            else SeatAnswers(plan, paced[name], paced[name], PUSH_TIMEOUT_S, options)
             for name, plan in plans.items()
         }
-        self._players = SeatPlayers(play, seats, answers, make_cast)
+        self._players = SeatPlayers(play, seats, answers, make_cast, options)
         self._make = some_recorded(self._players.router, play, episodes, most_episodes)
 
     def __call__(self, session: str) -> ActorProtocol:

@@ -1,0 +1,1 @@
+../../packages/bray/src/bray/templates/play_guess.py

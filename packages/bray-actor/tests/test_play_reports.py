@@ -1,0 +1,42 @@
+"""What workers on Ray are told, and those that take the place of dead ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bray_actor.reset_options import NewResetOptions
+from bray_actor.runners.rollouts import Played
+
+
+class Pool:
+    """A pool of one worker, whose process changes."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        self.pid = 1
+        self.heard: list[Any] = []
+
+    def submit(self, method: str, *arguments: Any, worker: int) -> Any:
+        if method == "tell":
+            self.heard += arguments
+        return self.pid, Played(1, [])
+
+    def result(self, ref: Any, timeout_s: float) -> Any:
+        return ref
+
+
+def test_a_new_process_hears_the_newest_of_each_kind() -> None:
+    from bray_actor.remote import PlayReports
+
+    pool: Any = Pool()
+    reports = PlayReports(pool, "rollouts", "actor/worker_restarts")
+    reports.poll()
+    news: list[Any] = ["old", "opponents", NewResetOptions({"a": 1}), NewResetOptions({"a": 2})]
+    for one in news:
+        reports.tell(one)
+    assert pool.heard == news
+    pool.heard.clear()
+    pool.pid = 2
+    reports.poll()
+    assert pool.heard == ["opponents", NewResetOptions({"a": 2})]

@@ -1,0 +1,1 @@
+"""Language models: generation in continuous batches, with the log-probability of every token."""

@@ -1,0 +1,299 @@
+"""Models built like Llama, computed with few operations a layer.
+
+Small models spend their time between operations rather than in them. So the projections of
+queries, keys and values are one matrix product, those of gate and up another, tokens of prompts are
+computed without padding, and keys and values are written by one operation. The module's own
+parameters become views of the joined matrices: there is one copy of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+from bray_model.text.packed_linear import PackedLinear
+from bray_model.text.row_cache import RowCache
+from bray_model.text.step_module import PromptPart
+
+_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+"""Rotations that depend on the position alone."""
+_ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
+_LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+
+
+def has_llama_shape(module: Any) -> bool:
+    """Return whether a module has the parts of Llama, Mistral, Qwen2 or Qwen3, and no others.
+
+    Whether it computes the same with them is for `step_check` to find out.
+    """
+    try:
+        layers, rotary = module.model.layers, module.model.rotary_emb
+        if rotary.rope_type not in _ROPE_TYPES or not _is_plain(module.lm_head):
+            return False
+        return all(_has_llama_shape(layer) for layer in layers)
+    except AttributeError:
+        return False
+
+
+def _has_llama_shape(layer: Any) -> bool:
+    attention, mlp = layer.self_attn, layer.mlp
+    names = {name for name, _ in attention.named_children()}
+    mlp_names = {name for name, _ in mlp.named_children()} - {"act_fn"}
+    return (
+        {name for name, _ in layer.named_children()} == _LAYER
+        and names in (_ATTENTION, _ATTENTION | {"q_norm", "k_norm"})
+        and mlp_names == {"gate_proj", "up_proj", "down_proj"}
+        and type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
+        and all(_is_plain(getattr(attention, name)) for name in _ATTENTION)
+        and all(_is_plain(getattr(mlp, name)) for name in mlp_names)
+    )
+
+
+def _is_plain(linear: Any) -> bool:
+    return type(linear) is torch.nn.Linear
+
+
+class _Layer(NamedTuple):
+    """Parameters of one layer."""
+
+    first_norm: torch.Tensor
+    qkv: PackedLinear
+    query_norm: torch.Tensor | None
+    key_norm: torch.Tensor | None
+    output: PackedLinear
+    second_norm: torch.Tensor
+    gate_up: PackedLinear
+    down: PackedLinear
+
+
+class FusedModule:
+    """A `StepModule` of a module that `has_llama_shape`.
+
+    Args:
+        module: The module; its parameters become views of joined ones.
+        cache: Memory of its keys and values.
+        windows: Window of each layer's attention in tokens; None: all tokens.
+    """
+
+    def __init__(self, module: Any, cache: RowCache, windows: Sequence[int | None]) -> None:
+        self.cache = cache
+        first = module.model.layers[0]
+        self._head_size: int = first.self_attn.head_dim
+        self._num_key_heads = cache.shapes[0].num_key_heads
+        self._num_heads = first.self_attn.q_proj.out_features // self._head_size
+        self._groups = self._num_heads // self._num_key_heads
+        self._scale: float = first.self_attn.scaling
+        self._epsilon: float = first.input_layernorm.variance_epsilon
+        self._middle: int = first.mlp.gate_proj.out_features
+        self._windows = tuple(windows)
+        self._rotary = module.model.rotary_emb
+        self._embedding = module.model.embed_tokens.weight
+        self._final_norm = module.model.norm.weight
+        self._head = PackedLinear(module.lm_head.weight, module.lm_head.bias)
+        self._layers = [self._join(layer) for layer in module.model.layers]
+        self._cosines = self._sines = torch.empty(0)
+        self._order = torch.arange(0, device=cache.device)
+
+    def _join(self, layer: Any) -> _Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        query_norm = getattr(attention, "q_norm", None)
+        key_norm = getattr(attention, "k_norm", None)
+        return _Layer(
+            layer.input_layernorm.weight,
+            _joined([attention.q_proj, attention.k_proj, attention.v_proj]),
+            None if query_norm is None else query_norm.weight,
+            None if key_norm is None else key_norm.weight,
+            PackedLinear(attention.o_proj.weight, attention.o_proj.bias),
+            layer.post_attention_layernorm.weight,
+            _joined([mlp.gate_proj, mlp.up_proj]),
+            PackedLinear(mlp.down_proj.weight, mlp.down_proj.bias),
+        )
+
+    def weights_changed(self) -> None:
+        """Pack the new weights where they are used packed."""
+        self._head.weights_changed()
+        for layer in self._layers:
+            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
+                linear.weights_changed()
+
+    def decode(self, ids: torch.Tensor, lengths: torch.Tensor, longest: int) -> torch.Tensor:
+        """Compute one token for each row."""
+        count, length = len(ids), longest + 1
+        hidden = F.embedding(ids, self._embedding)
+        cosines, sines = self._rotation(lengths, length)
+        places = self._order_of(count) * self.cache.length + lengths
+        distance = lengths[:, None] - self._order_of(length)
+        causal = distance >= 0
+        masks = {
+            window: self._added(causal if window is None else causal & (distance < window))
+            for window in set(self._windows)
+        }
+        queries = (count, self._num_key_heads, self._groups, self._head_size)
+        for index, layer in enumerate(self._layers):
+            qkv = self._project(layer, hidden, cosines, sines)
+            self._write(index, places, qkv)
+            query = qkv[:, : self._num_heads * self._head_size].view(queries)
+            keys, values = self._read(index, count, length)
+            attended = F.scaled_dot_product_attention(
+                query, keys, values, attn_mask=masks[self._windows[index]], scale=self._scale
+            )
+            hidden = self._finish(layer, hidden, attended.reshape(count, -1))
+        return self._logits(hidden)
+
+    def prefill(self, parts: Sequence[PromptPart]) -> torch.Tensor:
+        """Compute parts of prompts one after another, without padding."""
+        device = self.cache.device
+        counts = [len(part.ids) for part in parts]
+        ids = torch.tensor([token for part in parts for token in part.ids], device=device)
+        places = torch.cat([self._places(part) for part in parts])
+        positions = places % self.cache.length
+        longest = max(part.start + len(part.ids) for part in parts)
+        lasts = torch.tensor(counts, device=device).cumsum(0) - 1
+        hidden = F.embedding(ids, self._embedding)
+        cosines, sines = self._rotation(positions, longest)
+        for index, layer in enumerate(self._layers):
+            qkv = self._project(layer, hidden, cosines, sines)
+            self._write(index, places, qkv)
+            is_last = index == len(self._layers) - 1
+            attended = self._attend(index, parts, qkv, last_only=is_last)
+            if is_last:  # nothing but the last token of each part is needed from here on
+                hidden = hidden[lasts]
+            hidden = self._finish(layer, hidden, attended)
+        return self._logits(hidden)
+
+    def _places(self, part: PromptPart) -> torch.Tensor:
+        begin = part.row * self.cache.length + part.start
+        return torch.arange(begin, begin + len(part.ids), device=self.cache.device)
+
+    def _attend(
+        self, index: int, parts: Sequence[PromptPart], qkv: torch.Tensor, *, last_only: bool
+    ) -> torch.Tensor:
+        """Return what the tokens of each part attend to, `[T, heads * size]`."""
+        width = self._num_heads * self._head_size
+        results: list[torch.Tensor] = []
+        begin = 0
+        at = 0
+        while at < len(parts):
+            same = at + 1  # parts of one length and start are computed together
+            shape = len(parts[at].ids), parts[at].start
+            while same < len(parts) and (len(parts[same].ids), parts[same].start) == shape:
+                same += 1
+            size, (count, start) = same - at, shape
+            query = qkv[begin : begin + size * count, :width]
+            query = query.view(size, count, self._num_heads, self._head_size)
+            rows = torch.tensor([part.row for part in parts[at:same]], device=qkv.device)
+            keys, values = (
+                block[index][rows, : start + count].transpose(1, 2)
+                for block in (self.cache.keys, self.cache.values)
+            )
+            if last_only:
+                query = query[:, -1:]
+            first = start + count - query.shape[1]
+            attended = self._attend_once(index, query.transpose(1, 2), keys, values, first)
+            results.append(attended.transpose(1, 2).reshape(-1, width))
+            begin += size * count
+            at = same
+        return results[0] if len(results) == 1 else torch.cat(results)
+
+    def _attend_once(
+        self, index: int, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, first: int
+    ) -> torch.Tensor:
+        """Attend with queries `[B, heads, Q, size]` of which the first has position `first`."""
+        window, length = self._windows[index], keys.shape[2]
+        count = query.shape[2]
+        options: dict[str, Any] = {"scale": self._scale}
+        if window is not None and length > window:
+            distance = first + self._order_of(count)[:, None] - self._order_of(length)
+            options["attn_mask"] = (distance >= 0) & (distance < window)
+        elif first == 0 and count > 1:
+            options["is_causal"] = True
+        elif count > 1:
+            options["attn_mask"] = first + self._order_of(count)[:, None] >= self._order_of(length)
+        if self._groups > 1:
+            options["enable_gqa"] = True
+        return F.scaled_dot_product_attention(query, keys, values, **options)
+
+    def _project(
+        self, layer: _Layer, hidden: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor
+    ) -> torch.Tensor:
+        """Return rotated queries, rotated keys, and values, `[T, (heads + 2 key heads) * size]`."""
+        normed = F.rms_norm(hidden, hidden.shape[-1:], layer.first_norm, self._epsilon)
+        qkv = layer.qkv(normed)
+        heads = qkv.view(len(qkv), -1, self._head_size)
+        turned = heads[:, : self._num_heads + self._num_key_heads]
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = turned[:, : self._num_heads], turned[:, self._num_heads :]
+            size = (self._head_size,)
+            query.copy_(F.rms_norm(query, size, layer.query_norm, self._epsilon))
+            key.copy_(F.rms_norm(key, size, layer.key_norm, self._epsilon))
+        half = self._head_size // 2
+        swapped = turned.view(len(qkv), -1, 2, half).flip(2).view(turned.shape)
+        turned.mul_(cosines).addcmul_(swapped, sines)
+        return qkv
+
+    def _write(self, index: int, places: torch.Tensor, qkv: torch.Tensor) -> None:
+        block = self.cache.blocks[index]
+        new = qkv[:, self._num_heads * self._head_size :]
+        block.view(-1, block.shape[-1]).index_copy_(0, places, new)
+
+    def _read(self, index: int, count: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values of the first rows, `[rows, key heads, length, size]`, views."""
+        block = self.cache.blocks[index]
+        shape = (count, self._num_key_heads, length, self._head_size)
+        strides = (block.stride(0), self._head_size, block.stride(1), 1)
+        half = self._num_key_heads * self._head_size
+        return block.as_strided(shape, strides), block.as_strided(shape, strides, half)
+
+    def _finish(self, layer: _Layer, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output for what its attention gave."""
+        hidden = layer.output.add_to(hidden, attended)
+        normed = F.rms_norm(hidden, hidden.shape[-1:], layer.second_norm, self._epsilon)
+        both = layer.gate_up(normed)
+        middle = F.silu(both[:, : self._middle]).mul_(both[:, self._middle :])
+        return layer.down.add_to(hidden, middle)
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._head(F.rms_norm(hidden, hidden.shape[-1:], self._final_norm, self._epsilon))
+
+    def _rotation(self, positions: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cosines and signed sines of positions, `[T, 1, size]`."""
+        if len(self._cosines) < length:
+            every = torch.arange(max(length, 2 * len(self._cosines)), device=positions.device)
+            cosines, sines = self._rotary(self._embedding, position_ids=every[None])
+            half = self._head_size // 2
+            self._cosines = cosines[0, :, None].clone()
+            self._sines = torch.cat([-sines[..., :half], sines[..., half:]], -1)[0, :, None].clone()
+        return self._cosines[positions], self._sines[positions]
+
+    def _added(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return what a mask `[rows, length]` adds to scores; made once for all layers."""
+        added = torch.zeros(mask.shape, dtype=self.cache.dtype, device=mask.device)
+        return added.masked_fill_(~mask, -torch.inf)[:, None, None]
+
+    def _order_of(self, count: int) -> torch.Tensor:
+        """Return 0 .. count-1."""
+        if len(self._order) < count:
+            self._order = torch.arange(2 * count, device=self.cache.device)
+        return self._order[:count]
+
+
+@torch.no_grad()
+def _joined(linears: Sequence[torch.nn.Linear]) -> PackedLinear:
+    """Join the weights of layers with one input; the layers' own become views."""
+    weight = torch.cat([linear.weight.data for linear in linears])
+    begin = 0
+    for linear in linears:
+        linear.weight.data = weight[begin : begin + linear.out_features]
+        begin += linear.out_features
+    biases = [linear.bias.data for linear in linears if linear.bias is not None]
+    if not biases:
+        return PackedLinear(weight, None)
+    bias = torch.cat(biases)
+    begin = 0
+    for linear in linears:
+        linear.bias.data = bias[begin : begin + linear.out_features]
+        begin += linear.out_features
+    return PackedLinear(weight, bias)

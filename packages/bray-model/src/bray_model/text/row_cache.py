@@ -1,0 +1,130 @@
+"""Keys and values of the rows that are being decoded, in one block of memory a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+
+class LayerShape(NamedTuple):
+    """Shape of one token's keys and values in one layer."""
+
+    num_key_heads: int
+    key_size: int
+    num_value_heads: int
+    value_size: int
+
+    @property
+    def width(self) -> int:
+        """Numbers of one token."""
+        return self.num_key_heads * self.key_size + self.num_value_heads * self.value_size
+
+
+class RowCache:
+    """Memory `[rows, length, width]` for each layer, where rows `0 .. n-1` are the live ones.
+
+    Rows and length grow by reallocation, within a bound on their product.
+
+    Args:
+        shapes: One token's shape in each layer.
+        dtype: Type of the numbers.
+        device: Where they lie.
+        limit_bytes: Largest memory of all layers together.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[LayerShape],
+        dtype: torch.dtype,
+        device: torch.device,
+        limit_bytes: int,
+    ) -> None:
+        self.shapes = tuple(shapes)
+        self.dtype = dtype
+        self.device = device
+        self.token_bytes = sum(shape.width for shape in shapes) * dtype.itemsize
+        """Bytes of one token."""
+        self.limit_tokens = limit_bytes // max(1, self.token_bytes)
+        """Largest product of rows and length."""
+        self.num_rows = 0
+        """Rows that there is memory for."""
+        self.length = 0
+        """Tokens a row that there is memory for."""
+        self.blocks: list[torch.Tensor] = []
+        """`[rows, length, width]` of each layer: keys, then values."""
+        self.keys: list[torch.Tensor] = []
+        """`[rows, length, heads, size]` of each layer, views of the blocks."""
+        self.values: list[torch.Tensor] = []
+        """`[rows, length, heads, size]` of each layer, views of the blocks."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held now."""
+        return self.num_rows * self.length * self.token_bytes
+
+    def resize(self, num_rows: int, length: int, live_rows: int, live_length: int) -> None:
+        """Reallocate, keeping the first `live_length` tokens of the first `live_rows` rows."""
+        keep_rows = min(live_rows, num_rows, self.num_rows)
+        keep_length = min(live_length, length, self.length)
+        blocks, self.keys, self.values = self.blocks, [], []
+        self.blocks = []
+        for layer, shape in enumerate(self.shapes):
+            block = torch.empty(num_rows, length, shape.width, dtype=self.dtype, device=self.device)
+            if keep_rows and keep_length:
+                block[:keep_rows, :keep_length] = blocks[layer][:keep_rows, :keep_length]
+                blocks[layer] = torch.empty(0)  # frees this layer before the next is made
+            # What is masked out is multiplied by 0, which NaN would survive.
+            block[:keep_rows, keep_length:] = 0
+            block[keep_rows:] = 0
+            split = shape.num_key_heads * shape.key_size
+            self.blocks.append(block)
+            self.keys.append(
+                block[..., :split].view(num_rows, length, shape.num_key_heads, shape.key_size)
+            )
+            self.values.append(
+                block[..., split:].view(num_rows, length, shape.num_value_heads, shape.value_size)
+            )
+        self.num_rows, self.length = num_rows, length
+
+    @torch.inference_mode()
+    def copy(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
+        """Copy the first `length` tokens of rows to other rows."""
+        if not sources or not length:
+            return
+        if len(sources) == 1:
+            source, target = sources[0], targets[0]
+            for block in self.blocks:
+                block[target, :length] = block[source, :length]
+            return
+        source_index = torch.tensor(sources, device=self.device)
+        target_index = torch.tensor(targets, device=self.device)
+        for block in self.blocks:
+            block[target_index, :length] = block[source_index, :length]
+
+    def take(self, row: int, length: int) -> list[torch.Tensor]:
+        """Return a copy of the first `length` tokens of a row, for `put`."""
+        return [block[row, :length].clone() for block in self.blocks]
+
+    def put(self, row: int, taken: Sequence[torch.Tensor]) -> None:
+        """Write what `take` gave to the beginning of a row."""
+        for block, tokens in zip(self.blocks, taken, strict=True):
+            block[row, : len(tokens)] = tokens
+
+    def write(
+        self,
+        layer: int,
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> None:
+        """Write tokens: rows and positions of one shape `[...]`, keys `[..., heads, size]`."""
+        self.keys[layer][rows, positions] = keys
+        self.values[layer][rows, positions] = values
+
+    def free(self) -> None:
+        """Let the memory go."""
+        self.blocks, self.keys, self.values = [], [], []
+        self.num_rows = self.length = 0

@@ -1,0 +1,44 @@
+"""What computes logits for rows with cached keys and values: the Protocol of both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+
+from bray_model.text.row_cache import RowCache
+
+
+class PromptPart(NamedTuple):
+    """Tokens of a row that are computed at once, before it is decoded."""
+
+    row: int
+    ids: Sequence[int]
+    """Tokens to compute, at least one."""
+    start: int
+    """Position of the first of them; what lies before is in the cache."""
+
+
+class StepModule(Protocol):
+    """A language model over rows of a `RowCache`. Not thread-safe."""
+
+    cache: RowCache
+
+    def prefill(self, parts: Sequence[PromptPart]) -> torch.Tensor:
+        """Compute parts of prompts, fill the cache, and return the last token's logits `[P, V]`."""
+        ...
+
+    def decode(self, ids: torch.Tensor, lengths: torch.Tensor, longest: int) -> torch.Tensor:
+        """Compute one token for each of the first `n` rows, and return logits `[n, V]`.
+
+        Args:
+            ids: The tokens, `[n]`.
+            lengths: Their positions: what each row has in the cache, `[n]`.
+            longest: The largest of the lengths.
+        """
+        ...
+
+    def weights_changed(self) -> None:
+        """Take note that the weights of the module were written to."""
+        ...

@@ -1,0 +1,73 @@
+"""GRPO: several answers to each prompt → their rewards compared → a clipped step on the tokens.
+
+Shao et al. 2024, "DeepSeekMath: pushing the limits of mathematical reasoning in open language
+models". Its relatives are settings of `trainer.variant`: Dr. GRPO, RLOO, REINFORCE++, DAPO, GSPO
+and CISPO; the papers are named where the mathematics is, in `bray_algo.tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from bray.goal import Goal, Outcome
+from bray.run import Run
+from bray.text.config import TextSourceConfig
+from bray.text.endpoint_rounds import EndpointRounds
+from bray.text.policy_gradient_config import VARIANTS, GRPOConfig
+from bray.text.rounds import Rounds
+from bray.text.sampling import AnswerSampler
+from bray.text.task_loading import demonstrations_of, load_task, make_rounds
+from bray.text.text_algorithm import TextAlgorithm
+from bray.text.text_source import TextSource
+from bray.text.trainers.policy_gradient_trainer import PolicyGradientTrainer
+
+
+class GRPO(TextAlgorithm[GRPOConfig]):
+    """A language model answers each prompt several times, and learns from what did better.
+
+    Frames are samples: answers, sessions, and demonstrations of the supervised phase.
+    """
+
+    title = "GRPO"
+    configs: ClassVar[dict[str, type[Any]]] = {**TextAlgorithm.configs, "trainer": GRPOConfig}
+
+    @classmethod
+    def variant_defaults(cls, variant: str, task: str) -> Mapping[str, Any]:
+        """Return what the paper of a variant sets."""
+        return {f"trainer.{name}": value for name, value in VARIANTS.get(variant, {}).items()}
+
+    def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
+        """Sample and train in turns, or at once; see `Algorithm`."""
+        config, agent = self.config, self.parts.agent
+        asked: TextSourceConfig = self.parts.source
+        task = load_task(asked) if asked.environment else None
+        parts = self.make_parts(run, seed)
+        sampler = AnswerSampler(parts.model, agent)
+        rounds = None if task is None else make_rounds(asked, task, sampler)
+        plays: Rounds | None = rounds
+        if asked.program is not None or asked.external:
+            logs = run.experiment.path / "programs"
+            plays = EndpointRounds(parts.model, asked, held_out=rounds, logs=logs, seed=seed)
+        assert plays is not None, "the settings say what plays"
+        trainer = PolicyGradientTrainer(
+            parts.module,
+            parts.queue,
+            config,
+            longest_answer=agent.max_tokens,
+            temperature=agent.temperature,
+            seed=seed,
+            model=parts.published,
+            directory=run.experiment.checkpoints,
+        )
+        source = TextSource(
+            plays,
+            parts.queue,
+            config,
+            trainer,
+            demonstrate=demonstrations_of(asked, task, parts.model),
+            version=lambda: parts.published.version,
+            longest_answer=agent.max_tokens,
+            seed=seed,
+        )
+        return self.conduct(run, parts, trainer, source, rounds, goal, seed)

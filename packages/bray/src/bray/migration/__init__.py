@@ -1,0 +1,1 @@
+"""Policies of other libraries, taken over into trials of bray."""

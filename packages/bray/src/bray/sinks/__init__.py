@@ -1,0 +1,1 @@
+"""Sinks that a template may name under `sinks:`: one file each."""

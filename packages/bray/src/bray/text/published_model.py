@@ -1,0 +1,108 @@
+"""The model of a run as its trainer and its loop see it: versions published, kept and exported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from bray.text.lora_merge import merged_weights
+from bray_core.errors import BrayError, DeadlineError
+from bray_core.nested import Nested
+from bray_core.protocols import Answer, Weights
+from bray_model.text.text_model import TextModel
+from bray_model.versions.retention import Retention
+from bray_model.versions.version_store import VersionStore
+
+_LOOK_S = 0.01
+
+
+class PublishedTextModel:
+    """Publishes to a `TextModel`, and keeps versions in the trial's folder.
+
+    Args:
+        model: what samples.
+        directory: folder of the model in the trial.
+        keep_versions: number of newest versions that stay on disk.
+        lora_scale: alpha / rank of the adapters of what is published; None: it has none.
+    """
+
+    def __init__(
+        self,
+        model: TextModel,
+        directory: Path,
+        *,
+        keep_versions: int = 10,
+        lora_scale: float | None = None,
+    ) -> None:
+        self.text = model
+        self._store = VersionStore(directory / "versions", Retention(keep_last=keep_versions))
+        self._folder = directory / "huggingface"
+        self._lora_scale = lora_scale
+        known = self._store.versions()
+        if known:
+            model.publish(self._store.load(known[-1]), known[-1])
+
+    @property
+    def version(self) -> int:
+        """The version that the next token is sampled with."""
+        return self.text.version
+
+    def publish(self, weights: Weights) -> int:
+        """Make new weights, adapters merged, the current version and return its number."""
+        plain: Mapping[str, Any] = weights
+        if self._lora_scale is not None:
+            plain = merged_weights(weights, self._lora_scale)
+        return self.text.publish(plain)
+
+    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
+        """Refuse: a language model samples tokens, by `text.generate`."""
+        raise BrayError("infer: a language model samples text: call generate of its TextModel")
+
+    async def forward(self, *inputs: Nested, batch: bool = False) -> Nested:
+        """Refuse, as `infer`."""
+        return (await self.infer(*inputs, batch=batch)).outputs
+
+    async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
+        """Wait until `self.version >= version`; return it.
+
+        Raises:
+            DeadlineError: it was not published in time.
+        """
+        deadline = None if timeout_s is None else monotonic() + timeout_s
+        while self.version < version:
+            if deadline is not None and monotonic() > deadline:
+                raise DeadlineError(f"version {version}: not published within {timeout_s:g} s")
+            await asyncio.sleep(_LOOK_S)
+        return self.version
+
+    def checkpoint(self) -> Path:
+        """Write the current version to disk, if it is not there, and return its file."""
+        version = self.version
+        if version in self._store.versions():
+            return self._store.path / f"{version}.safetensors"
+        weights = self.text.weights()
+        arrays = {name: leaf.detach().cpu().numpy() for name, leaf in weights.items()}
+        return self._store.save(version, arrays)
+
+    def pin(self, version: int, *, pinned: bool = True) -> None:
+        """Keep a version on disk whatever the retention says, or no longer."""
+        self._store.pin(version, pinned)
+
+    def export(self, version: int | None = None) -> Path:
+        """Write the folder that transformers and vLLM load, and return it.
+
+        Args:
+            version: a version on disk; None is the current one.
+        """
+        if version is not None and version != self.version:
+            newest = self.version
+            self.checkpoint()
+            self.text.publish(self._store.load(version), newest + 1)
+        return self.text.save(self._folder)
+
+    def close(self) -> None:
+        """Let the memory of the sampler go."""
+        self.text.close()

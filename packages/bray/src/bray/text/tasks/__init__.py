@@ -1,0 +1,1 @@
+"""Small tasks that a language model learns from scratch within minutes on one core."""

@@ -1,0 +1,96 @@
+"""Products with a calculator as a tool, in the form in which chat templates have tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bray.text.task import Demonstration, Message
+from bray_core.errors import ConfigError
+
+CHARACTERS = '0123456789*{}":,<>/_ abcdefghijklmnopqrstuvwxyz'
+"""Characters of a tokenizer for this task."""
+_ROLES = "{'user': 'user ', 'assistant': 'bot ', 'tool': 'tool '}"
+CHAT_TEMPLATE = (
+    f"{{% for m in messages %}}{{{{ {_ROLES}[m.role] }}}}{{{{ m.content }}}}<end>{{% endfor %}}"
+    "{% if add_generation_prompt %}bot {% endif %}"
+)
+"""The role's name, the content, and the end token."""
+TOOL = "calc"
+
+
+class Calculator:
+    """Asks for a product; the policy may call a tool with it before it answers.
+
+    A call is `<tool_call>{"name": "calc", "arguments": {"x": "12*34"}}</tool_call>`, and the tool
+    answers in a message of the role `tool`. The reward is 1 for the right number, 0.1 for a number
+    that is wrong, and 0 for all else. What the tool says is not trained on.
+
+    Args:
+        digits: digits of each factor.
+        max_calls: calls after which the conversation is over.
+        tool_share: share of demonstrations that call the tool; the others guess.
+    """
+
+    def __init__(self, digits: int = 2, max_calls: int = 1, tool_share: float = 0.3) -> None:
+        if digits < 1 or max_calls < 1:
+            raise ConfigError(f"digits: expected 1 or more, and max_calls too, got {digits}")
+        self._digits = digits
+        self._max_calls = max_calls
+        self._tool_share = tool_share
+        self._factors = 0, 0
+        self._calls = 0
+
+    def reset(self, seed: int) -> Sequence[Message]:
+        """Ask for the product that a seed says."""
+        self._factors = self._draw(np.random.default_rng(seed))
+        self._calls = 0
+        return [{"role": "user", "content": "{}*{}".format(*self._factors)}]
+
+    def step(self, message: Message) -> tuple[Sequence[Message], float, bool]:
+        """Answer a call, or judge a number."""
+        calls = message.get("tool_calls") or []
+        if calls and self._calls < self._max_calls:
+            self._calls += 1
+            return [{"role": "tool", "content": _called(calls[0]["function"])}], 0.0, False
+        said = message["content"]
+        if not said.isdecimal():
+            return [], 0.0, True
+        return [], 1.0 if said == str(self._factors[0] * self._factors[1]) else 0.1, True
+
+    def demonstrations(self, count: int, rng: np.random.Generator) -> Sequence[Demonstration]:
+        """Return conversations of which some call the tool, and the others guess a number."""
+        return [Demonstration(content=self._shown(rng)) for _ in range(count)]
+
+    def _draw(self, rng: np.random.Generator) -> tuple[int, int]:
+        a, b = rng.integers(10 ** (self._digits - 1), 10**self._digits, size=2).tolist()
+        return a, b
+
+    def _shown(self, rng: np.random.Generator) -> tuple[dict[str, Any], ...]:
+        a, b = self._draw(rng)
+        asked = {"role": "user", "content": f"{a}*{b}"}
+        if rng.random() >= self._tool_share:
+            guess = int(rng.integers(10 ** (2 * self._digits - 2), 10 ** (2 * self._digits)))
+            return asked, {"role": "assistant", "content": str(guess)}
+        call = json.dumps({"name": TOOL, "arguments": {"x": f"{a}*{b}"}})
+        return (
+            asked,
+            {"role": "assistant", "content": f"<tool_call>{call}</tool_call>"},
+            {"role": "tool", "content": str(a * b)},
+            {"role": "assistant", "content": str(a * b)},
+        )
+
+
+def _called(function: dict[str, Any]) -> str:
+    """Return what the tool says to a call."""
+    try:
+        arguments = json.loads(function["arguments"])
+        first, second = str(arguments["x"]).split("*")
+        if function["name"] != TOOL or max(len(first), len(second)) > 6:
+            return "error"
+        return str(int(first) * int(second))
+    except (ValueError, KeyError, TypeError):
+        return "error"

@@ -1,0 +1,1 @@
+"""What trains a language model on rows of tokens."""

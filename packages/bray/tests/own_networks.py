@@ -1,0 +1,39 @@
+"""Networks as users write them: they rely on what the guide says, and on nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class RowTrunk(nn.Module):
+    """Flattens each row of a batch `[B, …]` by hand, so that it needs the batch."""
+
+    feature_size = 6
+
+    def __init__(self, spaces: Any, settings: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(spaces.observation.num_numbers, 6)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return features `[B, F]`."""
+        return torch.tanh(self.layer(seen.float().reshape(seen.shape[0], -1)))
+
+
+class StepPolicy(nn.Module):
+    """A whole policy with memory that knows one step alone."""
+
+    state_size = 5
+
+    def __init__(self, spaces: Any, settings: Any) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(spaces.observation.num_numbers, 5)
+        self.heads = nn.Linear(5, spaces.action.sizes[0] + 1)
+
+    def forward(self, seen: Tensor, state: Tensor) -> dict[str, Tensor]:
+        """Return the outputs of a step, and the next state."""
+        state = self.cell(seen.float(), state)
+        heads = self.heads(state)
+        return {"logits": heads[:, 1:], "value": heads[:, 0], "state": state}

@@ -1,0 +1,170 @@
+"""`bray migrate`: models of Stable-Baselines3 act in bray as they did there."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from bray.migration.migrate import migrate_sb3
+from bray.trained.agent import TrainedAgent
+from bray_core.cli import main
+from bray_core.errors import AlreadyExistsError, ConfigError, NotFoundError
+from bray_model import Model
+from bray_trainer.checkpoints import checkpoint
+
+sb3 = pytest.importorskip("stable_baselines3")
+
+CASES = {
+    "ppo": ("PPO", "CartPole-v1", {}),
+    "a2c of other layers": (
+        "A2C",
+        "Pendulum-v1",
+        {"net_arch": {"pi": [16], "vf": [8, 8]}, "activation_fn": torch.nn.ELU},
+    ),
+    "ppo of categories": ("PPO", "Taxi-v4", {"net_arch": [32]}),
+    "sac": ("SAC", "Pendulum-v1", {"net_arch": [32, 16]}),
+    "td3": ("TD3", "Pendulum-v1", {}),
+    "ddpg": ("DDPG", "Pendulum-v1", {"net_arch": [24]}),
+    "dqn": ("DQN", "CartPole-v1", {}),
+}
+
+
+def saved(
+    folder: Path, name: str, env: str, policy: dict[str, Any], **more: Any
+) -> tuple[Any, Path]:
+    model = getattr(sb3, name)("MlpPolicy", env, policy_kwargs=policy, seed=3, **more)
+    with torch.no_grad():  # a network that knows nothing acts the same everywhere
+        for weight in model.policy.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+    path = folder / "model.zip"
+    model.save(path)
+    return model, path
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_migrated_policy_acts_as_the_model_did(case: str, tmp_path: Path) -> None:
+    name, env, policy = CASES[case]
+    model, path = saved(tmp_path, name, env, policy)
+    made = migrate_sb3(path, env, project=tmp_path, trial="taken")
+    space = gym.make(env).observation_space
+    space.seed(1)
+    seen = [space.sample() for _ in range(40)]
+    if isinstance(space, gym.spaces.Box):
+        seen = [np.clip(observation, -3, 3) for observation in seen]
+    with TrainedAgent(made.trial) as agent:
+        for observation in seen:
+            expected, _ = model.predict(observation, deterministic=True)
+            np.testing.assert_allclose(agent.act(observation), expected, rtol=1e-4, atol=1e-4)
+            agent.reset()
+
+
+def test_values_and_critics_come_along_and_training_goes_on(tmp_path: Path) -> None:
+    model, path = saved(tmp_path, "SAC", "Pendulum-v1", {"net_arch": [32, 32]})
+    made = migrate_sb3(path, "Pendulum-v1", project=tmp_path, trial="taken")
+    assert made.left_out == ()
+    state = checkpoint.load_newest(made.trial / "checkpoints")
+    assert state is not None
+    module = state["module"]
+    theirs = model.policy.state_dict()
+    assert torch.equal(module["critics.members.1.4.bias"], theirs["critic.qf1.4.bias"])
+    assert torch.allclose(module["temperature.log_alpha"], model.log_ent_coef)
+    config = (made.trial / "config.yaml").read_text()
+    assert "begin_from: ''" in config  # the folder that it began from is gone
+
+
+def test_critics_of_other_layers_begin_anew_and_it_says_so(tmp_path: Path) -> None:
+    _, path = saved(tmp_path, "DDPG", "Pendulum-v1", {"net_arch": [24]})
+    made = migrate_sb3(path, "Pendulum-v1", project=tmp_path, trial="taken")
+    assert "critics (1 with" in made.left_out[0]
+
+
+def test_the_command_says_what_to_do_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, "PPO", "CartPole-v1", {})
+    monkeypatch.chdir(tmp_path)
+    assert main(["migrate", "model.zip", "CartPole-v1", "--episodes", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "plays: mean return" in said
+    assert f"bray train {Path('trials/ppo-CartPole-v1-1')}" in said
+    assert main(["migrate", "model.zip", "CartPole-v1"]) == 2  # it exists
+    assert "expected a new folder" in capsys.readouterr().err
+
+
+@pytest.mark.isa
+def test_a_frame_policy_acts_as_the_model_did(tmp_path: Path) -> None:
+    class Frames(gym.Env[Any, Any]):
+        observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+        action_space = gym.spaces.Discrete(3)
+
+        def reset(self, **_: Any) -> Any:
+            return self.observation_space.sample(), {}
+
+        def step(self, action: Any) -> Any:
+            return self.observation_space.sample(), 0.0, False, False, {}
+
+    gym.register("Frames-v0", Frames)
+    model = sb3.PPO("CnnPolicy", Frames(), seed=1)
+    path = tmp_path / "model.zip"
+    model.save(path)
+    made = migrate_sb3(path, "Frames-v0", project=tmp_path, trial="taken")
+    rng = np.random.default_rng(1)
+    frames = rng.integers(0, 256, (4, 84, 84), dtype=np.uint8)
+    with Model(made.export.path, name="probe") as exported:
+        ours: Any = exported(frames[None], batch=True)
+    theirs = model.policy.get_distribution(torch.as_tensor(frames[None])).distribution.logits
+    logits = torch.log_softmax(torch.as_tensor(np.array(ours["logits"])), -1)
+    torch.testing.assert_close(logits, theirs.detach(), rtol=1e-3, atol=1e-4)
+
+
+def _broken(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("__", "."), content)
+    return path
+
+
+class Bomb:
+    def __reduce__(self) -> Any:
+        return exec, ("raise SystemExit('ran')",)
+
+
+def test_what_cannot_be_taken_over_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"expected a file that model\.save"):
+        migrate_sb3(tmp_path / "absent.zip", "CartPole-v1")
+    text = tmp_path / "text.zip"
+    text.write_text("no zip")
+    with pytest.raises(ConfigError, match=r"expected a zip that model\.save"):
+        migrate_sb3(text, "CartPole-v1")
+    other = _broken(tmp_path / "other.zip", something=b"x")
+    with pytest.raises(ConfigError, match="with 'data', it holds: something"):
+        migrate_sb3(other, "CartPole-v1")
+    data = json.dumps({"use_sde": False}).encode()
+    armed = _broken(tmp_path / "armed.zip", data=data, policy__pth=pickle.dumps(Bomb(), 2))
+    with pytest.raises(ConfigError):  # neither run nor unpickled
+        migrate_sb3(armed, "CartPole-v1")
+    _, path = saved(tmp_path, "PPO", "CartPole-v1", {})
+    with pytest.raises(ConfigError, match=r"name the environment that the model was trained in"):
+        migrate_sb3(path, "Acrobot-v1", project=tmp_path, trial="x")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(AlreadyExistsError):
+        migrate_sb3(path, "CartPole-v1", project=tmp_path, trial="there")
+
+
+def test_layers_that_bray_has_none_of_are_refused(tmp_path: Path) -> None:
+    _, path = saved(
+        tmp_path, "SAC", "Pendulum-v1", {"activation_fn": torch.nn.Tanh, "net_arch": [8]}
+    )
+    with pytest.raises(ConfigError, match="expected hidden layers with ReLU of sac"):
+        migrate_sb3(path, "Pendulum-v1", project=tmp_path, trial="a")
+    _, path = saved(tmp_path, "PPO", "Pendulum-v1", {}, use_sde=True)
+    with pytest.raises(ConfigError, match="use_sde=False"):
+        migrate_sb3(path, "Pendulum-v1", project=tmp_path, trial="b")

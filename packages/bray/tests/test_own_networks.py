@@ -1,0 +1,56 @@
+"""Networks of yours in places where they see something else than a plain batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bray
+from bray.algorithms import es, impala, ppo
+from bray.goal import Goal
+from bray.policies.config import NetworkConfig, TrunkConfig
+from bray.policies.networks import make_policy
+from bray.sources.environments import read_spaces
+
+SPACES = read_spaces("CartPole-v1")
+T, B = 4, 3
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_policy_that_knows_one_step_is_trained_on_segments(normalize: bool) -> None:
+    config = NetworkConfig(network="own_networks:StepPolicy", normalize_observation=normalize)
+    policy: Any = make_policy(SPACES, config, 0)
+    observation, state = torch.rand(T, B, 4), torch.rand(B, 5)
+    length = torch.tensor([4, 2, 3])
+    found = policy.replay(observation, state, length)
+    for step in range(T):
+        outputs = policy(observation[step], state)
+        state = outputs["state"]
+        for name in ("logits", "value"):
+            valid = step < length
+            torch.testing.assert_close(found[name][step][valid], outputs[name][valid])
+    short = policy.replay(observation, torch.zeros(B, 5), torch.tensor([2, 1, 2]))
+    assert short["value"].shape == (T, B)
+
+
+@pytest.mark.parametrize("algorithm", [ppo.PPO, impala.IMPALA])
+def test_it_is_trained_whole(algorithm: Any, tmp_path: Path) -> None:
+    settings: Any = {"network": "own_networks:StepPolicy", "segment_length": 8, "num_envs": 2}
+    if algorithm is ppo.PPO:
+        settings |= {"steps_per_replay": 32, "epochs": 1}
+    with bray.init(tmp_path, "trial") as run:
+        goal = Goal(evaluate_at=1e9, max_frames=64, evaluation_episodes=1)
+        outcome = algorithm.of("CartPole-v1", **settings).train(run, goal=goal, seed=1)
+    assert outcome.version > 0
+
+
+def test_a_trunk_sees_a_batch_also_from_evolution_strategies() -> None:
+    module = es.policy(SPACES, TrunkConfig(network="own_networks:RowTrunk"), 7)
+    theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    player = es.CandidatePlayer("CartPole-v1", module, 4, 0.1)
+    returns, frames, _ = player.play(theta.numpy(), (7, 3), 4)
+    assert sum(returns) == frames
+    player.close()
