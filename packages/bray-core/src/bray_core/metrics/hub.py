@@ -223,9 +223,9 @@ class Hub:
         finally:
             self._connections.discard(task)
             if process is not None:
+                logger.info("%s/%d left: process %d", process.component, process.rank, process.pid)
                 self._processes.discard(process)
                 process.pending.set()
-                logger.info("%s/%d left: process %d", process.component, process.rank, process.pid)
             writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Process:
@@ -241,8 +241,8 @@ class Hub:
         if len(self._processes) >= _MAX_PROCESSES:
             raise CodecError(f"hello: {_MAX_PROCESSES} processes have joined: no more fit")
         process = _Process(hello.component, hello.rank, hello.pid, writer)
-        self._processes.add(process)
         logger.info("%s/%d joined: process %d", process.component, process.rank, process.pid)
+        self._processes.add(process)
         return process
 
     def _take(self, process: _Process, message: wire.ToHub) -> None:
