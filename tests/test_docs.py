@@ -153,3 +153,8 @@ def test_translations_have_the_same_blocks() -> None:
 def blocks(page: Path) -> list[tuple[str, str]]:
     found = BLOCK.finditer(page.read_text())
     return [(block["language"], block["code"]) for block in found]
+
+
+def test_the_player_among_the_examples_is_the_one_that_the_template_starts() -> None:
+    shipped = ROOT / "packages/bray/src/bray/templates/play_guess.py"
+    assert (ROOT / "examples/guess/play.py").read_bytes() == shipped.read_bytes()

@@ -17,7 +17,8 @@ from byte_pair_model import byte_pair_model
 
 from bray_core.cli import main
 from bray_core.errors import NotFoundError
-from bray_model.serving.text_folders import find_text_folder, text_name
+from bray_model.serving.text_folders import find_text_folder
+from bray_model.text.text_folder import model_name
 from bray_model.text.text_model import TextModel
 
 HELLO = [{"role": "user", "content": "the cat"}]
@@ -53,8 +54,7 @@ def folder(tmp_path_factory):
 
 def test_a_path_is_told_to_be_a_language_model(folder, tmp_path):
     assert find_text_folder(folder) == folder
-    assert text_name(folder, folder, None) == "tiny"
-    assert text_name(folder, folder, "gpt") == "gpt"
+    assert model_name(folder) == "tiny"
     assert find_text_folder(tmp_path) is None
     assert find_text_folder(tmp_path / "absent") is None
     for name in ("hero", "critic"):
@@ -62,7 +62,7 @@ def test_a_path_is_told_to_be_a_language_model(folder, tmp_path):
         if name == "hero":
             found = find_text_folder(tmp_path)
             assert found == tmp_path / "models/hero/huggingface"
-            assert text_name(tmp_path, found, None) == "hero"
+            assert model_name(found) == "hero"
     with pytest.raises(NotFoundError, match="critic, hero: choose one with --model"):
         find_text_folder(tmp_path)
     assert find_text_folder(tmp_path, "critic") == tmp_path / "models/critic/huggingface"

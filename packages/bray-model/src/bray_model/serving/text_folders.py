@@ -30,16 +30,3 @@ def find_text_folder(path: Path, name: str | None = None) -> Path | None:
             f"got {name}"
         )
     return found[name]
-
-
-def text_name(path: Path, folder: Path, name: str | None) -> str:
-    """Return the name of a language model for clients.
-
-    Args:
-        path: What was asked to be served.
-        folder: The model's folder in it.
-        name: What the user wants it to be called.
-    """
-    if name is not None:
-        return name
-    return folder.resolve().name if folder == path else folder.parent.name

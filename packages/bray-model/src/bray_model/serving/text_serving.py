@@ -17,8 +17,8 @@ from bray_model.chat.config import ChatConfig
 from bray_model.chat.endpoint import ChatEndpoint
 from bray_model.serving import serve_options
 from bray_model.serving.admin_port import admin_port
-from bray_model.serving.text_folders import text_name
 from bray_model.text.config import TextModelConfig
+from bray_model.text.text_folder import model_name
 from bray_model.text.text_model import TextModel
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def serve_text(options: argparse.Namespace, folder: Path) -> None:
     if options.threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(options.threads)  # torch is not loaded yet
     security = serve_options.server_security(options)
-    name = text_name(options.path, folder, options.model)
+    name = options.model or model_name(folder)
     servers: list[ServerThread] = []
 
     def start() -> Callable[[], None]:

@@ -16,8 +16,9 @@ from pathlib import Path
 from bray_core.errors import AlreadyExistsError
 
 CONFIG = "config.json"
+FOLDER_OF_A_TRIAL = "huggingface"
 _WEIGHTS = "*.safetensors"
-_IN_A_TRIAL = f"models/*/huggingface/{CONFIG}"
+_IN_A_TRIAL = f"models/*/{FOLDER_OF_A_TRIAL}/{CONFIG}"
 
 
 def find_language_model(path: Path) -> Path | None:
@@ -31,10 +32,7 @@ def find_language_model(path: Path) -> Path | None:
     """
     if is_language_model(path):
         return path
-    found = language_models_of(path).values()
-    return max(
-        found, key=lambda folder: ((folder / CONFIG).stat().st_mtime_ns, folder), default=None
-    )
+    return max(language_models_of(path).values(), key=_age, default=None)
 
 
 def _age(folder: Path) -> tuple[int, Path]:
@@ -49,6 +47,12 @@ def is_language_model(folder: Path) -> bool:
 def language_models_of(trial: Path) -> dict[str, Path]:
     """Return the folders of a trial's language models, by the models' names."""
     return {config.parents[1].name: config.parent for config in sorted(trial.glob(_IN_A_TRIAL))}
+
+
+def model_name(folder: Path) -> str:
+    """Return what the model in a folder is called: in a trial, as the trial calls it."""
+    folder = folder.resolve()
+    return folder.parent.name if folder.name == FOLDER_OF_A_TRIAL else folder.name
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from bray.goal import Goal, Outcome
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.templates.template import Template
 from bray.training.algorithm import load_algorithm
+from bray_model.text.text_folder import language_models_of
 
 
 def closing_message(
@@ -39,8 +40,8 @@ def closing_message(
     if is_exported and _can_be_played(template):
         play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
-    if (text := trial / "models" / "policy" / "huggingface").is_dir():
-        shown.append((f"bray serve {text}", "answer at an OpenAI-compatible endpoint"))
+    if language_models_of(trial):
+        shown.append((f"bray serve {trial}", "answer at an OpenAI-compatible endpoint"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))
     stopped = [f"A callback stopped it: {outcome.stopped}"] if outcome.stopped else []
     width = max(len(command) for command, _ in shown)

@@ -12,6 +12,7 @@ from bray.text.lora_merge import merged_weights
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
+from bray_model.text.text_folder import FOLDER_OF_A_TRIAL
 from bray_model.text.text_model import TextModel
 from bray_model.versions.retention import Retention
 from bray_model.versions.version_store import VersionStore
@@ -39,7 +40,7 @@ class PublishedTextModel:
     ) -> None:
         self.text = model
         self._store = VersionStore(directory / "versions", Retention(keep_last=keep_versions))
-        self._folder = directory / "huggingface"
+        self._folder = directory / FOLDER_OF_A_TRIAL
         self._lora_scale = lora_scale
         known = self._store.versions()
         if known:
