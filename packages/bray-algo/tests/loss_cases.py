@@ -49,6 +49,7 @@ from bray_algo.tokens import (
     sampler,
     sequences,
     sft,
+    values,
 )
 
 N, A, K, T = 3, 4, 5, 3
@@ -207,6 +208,8 @@ CASES: dict[str, tuple[Callable[..., Any], Arguments]] = {
     "grpo": (grpo.loss, tokens(*CLIPPED, "weight", dual_clip=3.0)),
     "gspo": (gspo.loss, tokens(*CLIPPED, "weight", sequence=PACKED)),
     "cispo": (cispo.loss, tokens(*CLIPPED, "weight")),
+    "token gae": (values.gae, tokens("token_reward", "value", sequence=PACKED)),
+    "token values": (values.loss, tokens("value", "old_value", "target", "weight", value_clip=0.2)),
     "sft": (sft.loss, tokens("log_prob", "weight")),
     "dpo": (dpo.loss, full(*ANSWERS)),
     "token_log_prob": (

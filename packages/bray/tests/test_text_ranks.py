@@ -14,7 +14,7 @@ import text_rank_checks
 
 from bray.text.policy_gradient_config import VARIANTS
 
-NAMES = ["dapo", "grpo", "dr_grpo", "reinforce++", "gspo"]
+NAMES = ["dapo", "grpo", "dr_grpo", "reinforce++", "gspo", "ppo"]
 
 
 @pytest.mark.long

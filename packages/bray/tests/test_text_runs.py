@@ -113,6 +113,18 @@ def test_adapters_are_trained_and_merged_into_what_is_published(files: Path) -> 
         assert not any("lora" in name for name in model.weights())
 
 
+def test_ppo_learns_values_that_no_export_has(files: Path) -> None:
+    settings = [*SMALL, "reward=letter_reward.py:vowels", "trainer.variant=ppo", "group_size=1"]
+    settings += ["prompts_per_step=16", "goal.max_frames=320"]
+    trained(files, "prompts.jsonl", *settings)
+    # The same command goes on from the checkpoint, values included.
+    assert trained(files, "prompts.jsonl", *settings, "goal.max_frames=960").frames == 960
+    _, explained = curve(files / "one", "trainer/explained_variance")
+    assert max(explained) > 0
+    with TextModel.load(files / "one" / "models" / "policy" / "huggingface") as model:
+        assert not any("value" in name for name in model.weights())
+
+
 def post(url: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"Content-Type": "application/json"}

@@ -77,11 +77,58 @@ def test_a_step_in_parts_is_that_of_all_rows_at_once(variant: str) -> None:
         trainer.optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
         trainer._stepper.optimizers = {"": trainer.optimizer}
         trainer.set_rate = lambda *given: None  # type: ignore[method-assign]
+        start = torch.nn.utils.parameters_to_vector(module.parameters())
         trainer.run(1)
         found.append(torch.nn.utils.parameters_to_vector(module.parameters()))
-    start = torch.nn.utils.parameters_to_vector(begin.parameters())
     assert (found[0] - start).abs().max() > 1e-3
     torch.testing.assert_close(found[0], found[1], atol=1e-6, rtol=1e-5)
+
+
+def test_ppo_is_the_formula_of_trl_with_values_of_its_own() -> None:
+    """Whitened advantages and clipped losses as in TRL's PPOTrainer, one row after the other."""
+    module = token_models.SumOfTokens()
+    replay = token_models.samples(module)
+    trainer = token_models.trainer(module, replay, **VARIANTS["ppo"], value_coefficient=0.3)
+    head = module.value_head
+    torch.nn.init.normal_(head.weight)
+    (batch,) = parts(trainer, replay)
+    with torch.no_grad():  # values move on before the step: as after a first minibatch
+        head.weight.mul_(1.3)
+    loss, terms = trainer.loss(batch, 0)
+
+    advantages, policy, errors = [], [], []
+    for one in replay:
+        row, later, then = one.rows[0], 0.0, 0.0
+        output = module(torch.from_numpy(row.tokens).long()[None], output_hidden_states=True)
+        now = head(output.hidden_states[-1])[0, :, 0]
+        old = ((now - head.bias) / 1.3 + head.bias).detach()
+        ratio = (token_models.plain_log_probs(module, row) - torch.from_numpy(row.log_prob)).exp()
+        own = [t for t in range(len(row)) if row.mask[t]]
+        for t in reversed(own):
+            before = float(old[t - 1])
+            error = (one.reward if t == own[-1] else 0.0) + then - before
+            later, then = error + 0.95 * later, before
+            advantages.append(later)
+            policy.append(ratio[t])
+            target, value = later + before, now[t - 1]
+            held = value.clamp(before - 0.2, before + 0.2)
+            errors.append(torch.maximum((value - target) ** 2, (held - target) ** 2))
+    each = torch.tensor(advantages)
+    each = (each - each.mean()) / (each.std(correction=0) + 1e-8)
+    ratios = torch.stack(policy)
+    surrogate = torch.minimum(ratios * each, ratios.clamp(0.8, 1.2) * each).mean()
+    wanted = torch.stack(errors).mean()
+    torch.testing.assert_close(terms["value_loss"], wanted.detach(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(loss, 0.3 * wanted - surrogate, atol=1e-5, rtol=1e-5)
+
+
+def test_more_parts_than_rows_leave_each_rows_column_alone() -> None:
+    module = token_models.SumOfTokens()
+    replay = token_models.samples(module)[:3]
+    trainer = token_models.trainer(module, replay, old_log_prob="trainer", microbatches=5)
+    batches = parts(trainer, replay)
+    for batch in batches:
+        assert torch.equal(batch["log_prob"].ne(0).any(-1), torch.ones(1, dtype=torch.bool))
 
 
 def test_tokens_of_others_get_no_gradient() -> None:

@@ -13,6 +13,7 @@ from bray.text.policy_gradient_config import GRPOConfig
 from bray.text.row_queue import RowQueue, pack_samples
 from bray.text.samples import TextSample, TokenRow
 from bray.text.trainers.policy_gradient_trainer import PolicyGradientTrainer
+from bray.text.trainers.value_policy_trainer import ValuePolicyTrainer
 
 WORDS = 7
 
@@ -25,14 +26,21 @@ class SumOfTokens(nn.Module):
         torch.manual_seed(seed)
         self.embed = nn.Embedding(WORDS, 8)
         self.head = nn.Linear(8, WORDS)
+        width = SimpleNamespace(hidden_size=8)
+        self.config = SimpleNamespace(get_text_config=lambda: width)
 
     def forward(
-        self, input_ids: Tensor, use_cache: bool = False, logits_to_keep: int = 0
+        self,
+        input_ids: Tensor,
+        use_cache: bool = False,
+        logits_to_keep: int = 0,
+        output_hidden_states: bool = False,
     ) -> SimpleNamespace:
         """Return `logits` `[B, T, V]`, of the last `logits_to_keep` places where it is not 0."""
         count = torch.arange(1, input_ids.shape[1] + 1)[:, None]
-        hidden = self.embed(input_ids).cumsum(1) / count
-        return SimpleNamespace(logits=self.head(hidden.tanh())[:, -logits_to_keep:])
+        hidden = (self.embed(input_ids).cumsum(1) / count).tanh()
+        states = (hidden,) if output_hidden_states else None
+        return SimpleNamespace(logits=self.head(hidden)[:, -logits_to_keep:], hidden_states=states)
 
 
 def plain_log_probs(module: nn.Module, row: TokenRow) -> Tensor:
@@ -73,4 +81,5 @@ def trainer(module: nn.Module, replay: list[TextSample], **settings: Any) -> Pol
     queue = RowQueue(4)
     queue.put(pack_samples(replay))
     part = GRPOConfig(**{"learning_rate": 1e-2, "max_grad_norm": None, **settings})
-    return PolicyGradientTrainer(module, queue, part, longest_answer=6)
+    made = ValuePolicyTrainer if part.baseline == "value" else PolicyGradientTrainer
+    return made(module, queue, part, longest_answer=6)

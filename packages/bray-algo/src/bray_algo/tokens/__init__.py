@@ -17,6 +17,7 @@ add up to those of the whole step. Ranks whose gradients are averaged pass the n
 divided by the number of ranks. Terms for logging are plain means over the own tokens of a call.
 
     advantages   rewards of groups → advantages: GRPO, Dr. GRPO, RLOO, REINFORCE++
+    values       learnt values: generalised advantages, and their loss
     groups       which groups teach anything: DAPO's dynamic sampling
     rewards      rewards at the last token, penalties for KL and for length
     sequences    sums over sequences, packed or not

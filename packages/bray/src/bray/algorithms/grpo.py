@@ -1,8 +1,9 @@
 """GRPO: several answers to each prompt → their rewards compared → a clipped step on the tokens.
 
 Shao et al. 2024, "DeepSeekMath: pushing the limits of mathematical reasoning in open language
-models". Its relatives are settings of `trainer.variant`: Dr. GRPO, RLOO, REINFORCE++, DAPO, GSPO
-and CISPO; the papers are named where the mathematics is, in `bray_algo.tokens`.
+models". Its relatives are settings of `trainer.variant`: Dr. GRPO, RLOO, REINFORCE++, DAPO, GSPO,
+CISPO, and PPO, which learns values in place of comparing. The papers are named where the
+mathematics is, in `bray_algo.tokens`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bray.text.task_loading import demonstrations_of, load_task, make_rounds
 from bray.text.text_algorithm import TextAlgorithm
 from bray.text.text_source import TextSource
 from bray.text.trainers.policy_gradient_trainer import PolicyGradientTrainer
+from bray.text.trainers.value_policy_trainer import ValuePolicyTrainer
 
 
 class GRPO(TextAlgorithm[GRPOConfig]):
@@ -50,7 +52,8 @@ class GRPO(TextAlgorithm[GRPOConfig]):
             logs = run.experiment.path / "programs"
             plays = EndpointRounds(parts.model, asked, held_out=rounds, logs=logs, seed=seed)
         assert plays is not None, "the settings say what plays"
-        trainer = PolicyGradientTrainer(
+        made = ValuePolicyTrainer if config.baseline == "value" else PolicyGradientTrainer
+        trainer = made(
             parts.module,
             parts.queue,
             config,

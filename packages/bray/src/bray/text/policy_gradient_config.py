@@ -17,8 +17,8 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 
-Variant = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "dapo", "gspo", "cispo"]
-Baseline = Literal["group_std", "group_mean", "leave_one_out", "batch"]
+Variant = Literal["grpo", "dr_grpo", "rloo", "reinforce++", "dapo", "gspo", "cispo", "ppo"]
+Baseline = Literal["group_std", "group_mean", "leave_one_out", "batch", "value"]
 Ratio = Literal["token", "sequence", "detached"]
 Mean = Literal["token", "row", "constant"]
 ClipWidth = Annotated[float, Range(above=0)]
@@ -32,6 +32,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "gspo": {"baseline": "group_std", "mean": "row", "ratio": "sequence"}
     | {"clip_low": 3e-4, "clip_high": 4e-4},
     "cispo": {"baseline": "group_std", "mean": "token", "ratio": "detached", "clip_high": 4.0},
+    "ppo": {"baseline": "value", "mean": "token", "kl_in": "reward", "kl_estimator": "k1"}
+    | {"drop_equal_groups": False, "least_informative": 0.0},
 }
 """What each variant sets, unless a template says otherwise."""
 
@@ -42,7 +44,7 @@ class GRPOConfig(SupervisedPhaseConfig):
 
     variant: Variant = "grpo"
     """Which paper's settings are the defaults: `grpo`, `dr_grpo`, `rloo`, `reinforce++`, `dapo`,
-    `gspo` or `cispo`."""
+    `gspo`, `cispo` or `ppo`."""
     prompts_per_step: PositiveInt = 32
     """Prompts, or groups of sessions, of one round of sampling."""
     group_size: PositiveInt = 8
@@ -56,7 +58,15 @@ class GRPOConfig(SupervisedPhaseConfig):
     baseline: Baseline = "group_std"
     """What rewards are compared with. `group_std`: the group's mean, divided by its deviation;
     `group_mean`: its mean alone; `leave_one_out`: the mean of the others of the group; `batch`:
-    mean and deviation of all tokens of the round."""
+    mean and deviation of all tokens of the round; `value`: values that the model learns of each
+    token, by generalised advantage estimation, then normalised like `batch` (PPO)."""
+    gae_lambda: Fraction = 0.95
+    """λ of `baseline: value`: small trusts the values, 1 takes the reward to go. 0.95 to 1."""
+    value_coefficient: NonNegativeFloat = 0.1
+    """Weight of the values' squared error, with `baseline: value`. Too much spoils the layers that
+    policy and values share. 0.05 to 0.5."""
+    value_clip: ClipWidth | None = 0.2
+    """How far values may move on one round's samples, in units of the reward; null is no bound."""
     ratio: Ratio = "token"
     """Whose ratio new / old policy is clipped: each token's, the whole row's (GSPO), or each
     token's as a constant weight that no clip takes the gradient from (CISPO)."""
@@ -106,8 +116,8 @@ class GRPOConfig(SupervisedPhaseConfig):
                 "kl_estimator: expected k2 or k3 in the loss, where k1's gradient is noise, got "
                 "k1: write `kl_in: reward`, too"
             )
-        if self.group_size == 1 and self.baseline != "batch":
+        if self.group_size == 1 and self.baseline not in ("batch", "value"):
             raise ConfigError(
                 "group_size: expected 2 or more, since answers of a group are compared, got 1: "
-                "raise it, or take `baseline: batch`"
+                "raise it, or take `baseline: batch` or `value`"
             )

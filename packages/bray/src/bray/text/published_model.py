@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 from bray.text.lora_merge import merged_weights
+from bray.text.value_head import without_value_head
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, Weights
@@ -53,9 +54,9 @@ class PublishedTextModel:
 
     def publish(self, weights: Weights) -> int:
         """Make new weights, adapters merged, the current version and return its number."""
-        plain: Mapping[str, Any] = weights
+        plain: Mapping[str, Any] = without_value_head(weights)
         if self._lora_scale is not None:
-            plain = merged_weights(weights, self._lora_scale)
+            plain = merged_weights(plain, self._lora_scale)
         return self.text.publish(plain)
 
     async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:

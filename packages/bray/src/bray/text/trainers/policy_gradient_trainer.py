@@ -76,9 +76,7 @@ class PolicyGradientTrainer(TokenTrainer):
         if part.kl_coefficient and self._reference is None:
             self._reference = frozen_copy(self.module)
         with torch.no_grad():
-            is_needed = part.old_log_prob == "trainer" or self._reference is not None
-            if is_needed:
-                self._add_columns(rows)
+            self._add_columns(rows)
             kept = self._add_advantages(rows)
         for _ in range(part.epochs):
             order = kept[torch.randperm(len(kept))]
@@ -87,30 +85,16 @@ class PolicyGradientTrainer(TokenTrainer):
 
     def _add_columns(self, rows: dict[str, Tensor]) -> None:
         """Add the trainer's own log-probabilities, and those of the reference, to rows."""
-        part = self.part
-        shape = rows["log_prob"].shape
-        wanted: dict[str, nn.Module] = {}
+        part, reference = self.part, self._reference
+        if reference is not None:
+            rows["reference"] = self.column(rows, lambda piece: self.log_probs(piece, reference))
         if part.old_log_prob == "trainer":
-            wanted["old"] = self.module
-        if self._reference is not None:
-            wanted["reference"] = self._reference
-        parts = part.microbatches * part.minibatches
-        rows["row"] = torch.arange(shape[0], device=self.device)
-        for name, module in wanted.items():
-            column = torch.zeros(shape, device=self.device)
-            for piece in self.parts_of(rows, rows["row"], parts):
-                if len(piece["row"]):
-                    with self._stepper.autocast():
-                        found = self.log_probs(piece, module)
-                    column[piece["row"], : found.shape[1]] = found.float()
-            rows[name] = column
-        if "old" in rows:
-            sampled = rows["log_prob"]
+            old, sampled = self.column(rows, self.log_probs), rows["log_prob"]
             rows["weight"] = sampler.truncated_weight(
-                rows["old"], sampled, rows["mask"], max_weight=part.max_importance_weight
+                old, sampled, rows["mask"], max_weight=part.max_importance_weight
             )
-            self._record_gap(rows["old"], sampled, rows["mask"])
-            rows["log_prob"] = rows.pop("old")
+            self._record_gap(old, sampled, rows["mask"])
+            rows["log_prob"] = old
 
     def _add_advantages(self, rows: dict[str, Tensor]) -> Tensor:
         """Add each row's advantages, `[B, T]`, and return the numbers of the rows to train on."""
@@ -125,13 +109,13 @@ class PolicyGradientTrainer(TokenTrainer):
             self._record_kl(penalty, mask)
         else:
             penalty = None
-        if part.baseline == "batch":
+        if part.baseline in ("batch", "value"):
             token = at_end(rows["reward"], mask)
             if penalty is not None:
                 token = token - part.kl_coefficient * penalty
-            moments = self.ranks.sum(advantages.token_moments(to_go(token, mask), mask))
-            found = advantages.reinforce_plus_plus(token, mask, moments=moments)
-            rows["advantage"] = found.float()
+            found = self.token_advantages(token, rows)
+            moments = self.ranks.sum(advantages.token_moments(found, mask))
+            rows["advantage"] = advantages.whitened(found, mask, moments=moments).float()
             return torch.arange(len(mask))
         if penalty is not None:
             whole = torch.zeros_like(reward).index_add(
@@ -150,18 +134,33 @@ class PolicyGradientTrainer(TokenTrainer):
             return torch.arange(len(mask))
         return kept[sample].nonzero()[:, 0]
 
+    def token_advantages(self, token_reward: Tensor, rows: dict[str, Tensor]) -> Tensor:
+        """Return advantages of tokens before they are normalised: the rewards to go, `[B, T]`."""
+        return to_go(token_reward, rows["mask"])
+
     def loss(self, batch: Any, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of a part, a mean over what `batch_weight` counts."""
-        mask = batch["mask"]
         log_prob = self.log_probs(batch)
         if "advantage" not in batch:
-            return sft.loss(log_prob, mask)
+            return sft.loss(log_prob, batch["mask"])
+        return self.policy_loss(log_prob, batch)
+
+    def policy_loss(
+        self, log_prob: Tensor, batch: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the clipped loss of samples, and the penalty of the KL where it is in the loss.
+
+        Args:
+            log_prob: log probability of each own token, `[B, T]`.
+            batch: columns of the part.
+        """
+        mask = batch["mask"]
         if self._is_first_part and self.part.old_log_prob == "sampler":
             self._record_gap(log_prob.detach().float(), batch["log_prob"], mask)
         self._is_first_part = False
-        loss, terms = self._policy_loss(log_prob, batch)
+        loss, terms = self._clipped_loss(log_prob, batch)
         if self._reference is not None and self.part.kl_in == "loss":
-            weight, divisor = self._mean_of(mask, None)
+            weight, divisor = self.mean_of(mask, None)
             added, more = divergence.penalty(
                 log_prob,
                 batch["reference"],
@@ -175,7 +174,7 @@ class PolicyGradientTrainer(TokenTrainer):
         entropy = -(log_prob.detach() * mask).sum() / mask.sum().clamp(min=1)
         return loss, {**terms, "sampled_entropy": entropy}
 
-    def _policy_loss(
+    def _clipped_loss(
         self, log_prob: Tensor, batch: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         part, mask = self.part, batch["mask"]
@@ -185,7 +184,7 @@ class PolicyGradientTrainer(TokenTrainer):
             return gspo.loss(
                 *columns, clip_low=part.clip_low, clip_high=part.clip_high, weight=weight
             )
-        weight, divisor = self._mean_of(mask, weight)
+        weight, divisor = self.mean_of(mask, weight)
         if part.ratio == "detached":
             most = 1 + part.clip_high
             return cispo.loss(*columns, max_ratio=most, weight=weight, num_tokens=divisor)
@@ -197,7 +196,7 @@ class PolicyGradientTrainer(TokenTrainer):
             num_tokens=divisor,
         )
 
-    def _mean_of(self, mask: Tensor, weight: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    def mean_of(self, mask: Tensor, weight: Tensor | None) -> tuple[Tensor | None, Tensor]:
         """Return the weight of each token and the divisor that make the mean of the settings."""
         if self.part.mean == "token":
             return weight, mask.sum().clamp(min=1)

@@ -8,7 +8,7 @@ over all tokens, not a mean of means.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +99,20 @@ class TokenTrainer(Trainer):
             rows: `tokens` and `mask`, `[B, T]`.
             module: another model of the same kind, such as the reference; None is the trained one.
         """
+        return self.log_probs_by(self.output_of(rows, module).logits, rows)
+
+    def output_of(
+        self, rows: dict[str, Tensor], module: nn.Module | None = None, **asked: bool
+    ) -> Any:
+        """Return what the model computes of rows, logits from before their first own token on."""
+        kept = rows["tokens"].shape[1] - _first_own(rows["mask"]) + 1
+        model = self.module if module is None else module
+        return model(input_ids=rows["tokens"], use_cache=False, logits_to_keep=kept, **asked)
+
+    def log_probs_by(self, logits: Tensor, rows: dict[str, Tensor]) -> Tensor:
+        """Return the log probability of each own token by logits of the last places, `[B, T]`."""
         tokens, mask = rows["tokens"], rows["mask"]
-        first = max(1, int(mask.any(0).int().argmax())) if bool(mask.any()) else 1
-        kept = tokens.shape[1] - first + 1
-        asked = self.module if module is None else module
-        logits = asked(input_ids=tokens, use_cache=False, logits_to_keep=kept).logits
+        first = tokens.shape[1] - logits.shape[1] + 1
         found = token_log_prob(
             logits, tokens[:, first - 1 :], mask[:, first - 1 :], temperature=self.temperature
         )
@@ -114,6 +123,24 @@ class TokenTrainer(Trainer):
         rows: dict[str, Tensor] = to_torch(replay, self.device)
         rows["tokens"] = rows["tokens"].long()
         return rows
+
+    def column(
+        self, rows: dict[str, Tensor], compute: Callable[[dict[str, Tensor]], Tensor]
+    ) -> Tensor:
+        """Return what a pass over all rows computes for each token, in parts of them, `[B, T]`.
+
+        Args:
+            rows: leaves `[B, …]`.
+            compute: rows → a number for each token, 0 where it is not own.
+        """
+        numbers = torch.arange(len(rows["length"]), device=self.device)
+        found = torch.zeros(rows["mask"].shape, device=self.device)
+        for piece in self.parts_of({**rows, "row": numbers}, numbers, self.part.microbatches):
+            if bool(piece["mask"].any()):  # one that no row was left for stands for another row
+                with self._stepper.autocast():
+                    part = compute(piece)
+                found[piece["row"], : part.shape[1]] = part.float()
+        return found
 
     def parts_of(
         self,
@@ -152,3 +179,8 @@ class TokenTrainer(Trainer):
     def batch_weight(self, batch: Any) -> float:
         """Return the number of own tokens: what a part's loss is a mean over."""
         return float(batch["mask"].sum())
+
+
+def _first_own(mask: Tensor) -> int:
+    """Return the first place at which a row has an own token, 1 at least."""
+    return max(1, int(mask.any(0).int().argmax())) if bool(mask.any()) else 1
