@@ -33,10 +33,11 @@ class Calculator:
     """Asks for a product; the policy may call a tool with it before it answers.
 
     A call is `<tool_call>{"name": "calc", "arguments": {"x": "12*34"}}</tool_call>`, and the tool
-    answers in a message of the role `tool`. The reward is 1 for the right number, 0.1 for a number
-    that is wrong, and 0 for all else. What the tool says is not trained on. One product in ten is
-    held out by a fixed draw: evaluations ask those alone, and neither training nor demonstrations
-    have them.
+    answers in a message of the role `tool`. Products are written with twice as many digits as a
+    factor has, 12 * 34 as `0408`, so that what is to be copied is always equally far away. The
+    reward is 1 for the right number in this form, 0.1 for another number, and 0 for all else. What
+    the tool says is not trained on. One product in ten is held out by a fixed draw: evaluations ask
+    those alone, and neither training nor demonstrations have them.
 
     Args:
         digits: digits of each factor, 1 to 3.
@@ -80,11 +81,11 @@ class Calculator:
         calls = message.get("tool_calls") or []
         if calls and self._calls < self._max_calls:
             self._calls += 1
-            return [{"role": "tool", "content": _called(calls[0]["function"])}], 0.0, False
+            return [{"role": "tool", "content": self._called(calls[0]["function"])}], 0.0, False
         said = message["content"]
         if not said.isdecimal():
             return [], 0.0, True
-        return [], 1.0 if said == str(self._factors[0] * self._factors[1]) else 0.1, True
+        return [], 1.0 if said == self._written(self._factors[0] * self._factors[1]) else 0.1, True
 
     def demonstrations(self, count: int, rng: np.random.Generator) -> Sequence[Demonstration]:
         """Return conversations of which some call the tool, and the others guess a number."""
@@ -95,14 +96,28 @@ class Calculator:
         asked = {"role": "user", "content": f"{a}*{b}"}
         if rng.random() >= self._tool_share:
             guess = int(rng.integers(10 ** (2 * self._digits - 2), 10 ** (2 * self._digits)))
-            return asked, {"role": "assistant", "content": str(guess)}
+            return asked, {"role": "assistant", "content": self._written(guess)}
         call = json.dumps({"name": TOOL, "arguments": {"x": f"{a}*{b}"}})
         return (
             asked,
             {"role": "assistant", "content": f"<tool_call>{call}</tool_call>"},
-            {"role": "tool", "content": str(a * b)},
-            {"role": "assistant", "content": str(a * b)},
+            {"role": "tool", "content": self._written(a * b)},
+            {"role": "assistant", "content": self._written(a * b)},
         )
+
+    def _called(self, function: dict[str, Any]) -> str:
+        """Return what the tool says to a call."""
+        try:
+            arguments = json.loads(function["arguments"])
+            first, second = str(arguments["x"]).split("*")
+            if function["name"] != TOOL or max(len(first), len(second)) > 6:
+                return "error"
+            return self._written(int(first) * int(second))
+        except (ValueError, KeyError, TypeError):
+            return "error"
+
+    def _written(self, product: int) -> str:
+        return f"{product:0{2 * self._digits}d}"
 
 
 @lru_cache(maxsize=3)
@@ -117,15 +132,3 @@ def _products(digits: int) -> tuple[Factors, Factors]:
 def _drawn(pairs: Factors, rng: np.random.Generator) -> tuple[int, int]:
     a, b = pairs[rng.integers(len(pairs))].tolist()
     return a, b
-
-
-def _called(function: dict[str, Any]) -> str:
-    """Return what the tool says to a call."""
-    try:
-        arguments = json.loads(function["arguments"])
-        first, second = str(arguments["x"]).split("*")
-        if function["name"] != TOOL or max(len(first), len(second)) > 6:
-            return "error"
-        return str(int(first) * int(second))
-    except (ValueError, KeyError, TypeError):
-        return "error"
