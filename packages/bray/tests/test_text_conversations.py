@@ -164,10 +164,14 @@ def test_a_calculator_answers_calls_and_its_answers_are_not_learnt() -> None:
     a, b = map(int, asked.split("*"))
     call = {"name": "calc", "arguments": json.dumps({"x": asked})}
     said, reward, is_over = game.step({"content": "", "tool_calls": [{"function": call}]})
-    assert (list(said), reward, is_over) == ([{"role": "tool", "content": str(a * b)}], 0.0, False)
-    assert game.step({"content": str(a * b)}) == ([], 1.0, True)
+    assert (list(said), reward, is_over) == (
+        [{"role": "tool", "content": f"{a * b:02d}"}],
+        0.0,
+        False,
+    )
+    assert game.step({"content": f"{a * b:02d}"}) == ([], 1.0, True)
     game.reset(3)
-    assert game.step({"content": str(a * b + 1)}) == ([], 0.1, True)
+    assert game.step({"content": f"{a * b + 1:02d}"}) == ([], 0.1, True)
     game.reset(3)
     broken = {"name": "calc", "arguments": '{"x": "1**9**9**9"}'}
     said, _, _ = game.step({"content": "", "tool_calls": [{"function": broken}]})

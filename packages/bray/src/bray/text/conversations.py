@@ -10,7 +10,7 @@ import numpy as np
 
 from bray.text.samples import TextSample, TokenRow
 from bray.text.sampling import AnswerSampler, SampledAnswer
-from bray.text.task import Message, TextEnvironment
+from bray.text.task import FIRST_HELD_OUT_SEED, Message, TextEnvironment
 from bray_core import metrics
 from bray_core.errors import BrayError
 from bray_model.chat.tool_calls import scan
@@ -68,12 +68,12 @@ class ConversationRounds:
 
     def play(self, groups: int, size: int, rng: np.random.Generator) -> list[TextSample]:
         """Return conversations: those of one group begin with the same seed."""
-        seeds = rng.integers(2**31, size=groups).tolist()
+        seeds = rng.integers(FIRST_HELD_OUT_SEED, size=groups).tolist()
         return self._converse([(seed, group) for group, seed in enumerate(seeds)], size, rng)
 
     def evaluate(self, count: int, rng: np.random.Generator | None) -> list[float]:
-        """Return the rewards of conversations whose seeds training does not draw on purpose."""
-        seeds = [2**31 + number for number in range(count)]
+        """Return the rewards of conversations whose seeds training never draws."""
+        seeds = [FIRST_HELD_OUT_SEED + number for number in range(count)]
         samples = self._converse([(seed, number) for number, seed in enumerate(seeds)], 1, rng)
         return [one.reward for one in samples]
 

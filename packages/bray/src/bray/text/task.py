@@ -13,6 +13,10 @@ Message: TypeAlias = Mapping[str, Any]
 """One message of a conversation: `role`, `content`, and what a chat template knows besides, such as
 `tool_calls`."""
 
+FIRST_HELD_OUT_SEED = 2**31
+"""Seeds of an environment's evaluations are this and greater; those of training are smaller. An
+environment that holds questions out asks them at these seeds."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextPrompt:
@@ -103,7 +107,8 @@ class TextEnvironment(Protocol):
         """Begin anew and return the first messages, such as of the system and the user.
 
         Args:
-            seed: what is asked; those of one group get the same seed.
+            seed: what is asked; those of one group get the same seed, and evaluations get
+                `FIRST_HELD_OUT_SEED` and greater ones.
         """
         ...
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bray.text.task import Demonstration, Message
+from bray.text.tasks.small_models import small_llama
 from bray_core.errors import ConfigError
 
 CHARACTERS = "0123456789?<>ua"
@@ -30,6 +31,16 @@ class GuessNumber:
         most: greatest number.
         max_turns: guesses after which the game is over.
     """
+
+    small_model: ClassVar[Mapping[str, Any]] = {
+        "model.config": small_llama(64, 192),
+        "model.characters": CHARACTERS,
+        "model.chat_template": CHAT_TEMPLATE,
+        "model.context": 64,
+        "agent.max_tokens": 3,
+        "trainer.learning_rate": 1e-3,
+    }
+    """Settings of a model that learns it within minutes on one core, by dotted name."""
 
     def __init__(self, most: int = 15, max_turns: int = 6) -> None:
         if not 2 <= most <= 99 or max_turns < 1:

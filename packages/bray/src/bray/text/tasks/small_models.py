@@ -1,53 +1,46 @@
-"""Tiny models and settings for the tasks that ship with bray; other tasks have none."""
+"""Tiny models for the tasks in this folder; each task says its own settings, as `small_model`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
-from bray.text.tasks import addition, calculator, guess
+_HERE = __name__.rpartition(".")[0]
 
-_LLAMA = {
-    "model_type": "llama",
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "tie_word_embeddings": False,
-    "initializer_range": 0.1,
-}
-_ADDITION: dict[str, Any] = {
-    "model.config": {**_LLAMA, "hidden_size": 96, "intermediate_size": 256},
-    "model.characters": addition.CHARACTERS,
-    "model.context": 16,
-    "agent.max_tokens": 5,
-    "trainer.learning_rate": 5e-4,
-}
-_GUESS: dict[str, Any] = {
-    "model.config": {**_LLAMA, "hidden_size": 64, "intermediate_size": 192},
-    "model.characters": guess.CHARACTERS,
-    "model.chat_template": guess.CHAT_TEMPLATE,
-    "model.context": 64,
-    "agent.max_tokens": 3,
-    "trainer.learning_rate": 1e-3,
-}
-_CALCULATOR: dict[str, Any] = {
-    "model.config": {**_LLAMA, "hidden_size": 96, "intermediate_size": 256},
-    "model.characters": calculator.CHARACTERS,
-    "model.chat_template": calculator.CHAT_TEMPLATE,
-    "model.context": 160,
-    "agent.max_tokens": 80,
-    "trainer.learning_rate": 5e-4,
-}
-_MODELS = {
-    "bray.text.tasks.addition:Addition": _ADDITION,
-    "bray.text.tasks.calculator:Calculator": _CALCULATOR,
-    "bray.text.tasks.guess:GuessNumber": _GUESS,
-}
+
+def small_llama(hidden_size: int, intermediate_size: int) -> dict[str, Any]:
+    """Return the configuration of a Llama of two layers with four heads.
+
+    Args:
+        hidden_size: features between the layers, a multiple of 4.
+        intermediate_size: features within a layer's perceptron.
+    """
+    return {
+        "model_type": "llama",
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "tie_word_embeddings": False,
+        "initializer_range": 0.1,
+        "hidden_size": hidden_size,
+        "intermediate_size": intermediate_size,
+    }
 
 
 def small_model(task: str) -> Mapping[str, Any]:
     """Return settings of a model that learns a task within minutes on one core, by dotted name.
 
+    They are the attribute `small_model` of a class in this folder. Other tasks have none here: a
+    template is checked without importing its user's code.
+
     Args:
-        task: the source's `environment`.
+        task: the source's `environment`, such as `bray.text.tasks.addition:Addition`.
     """
-    return _MODELS.get(task, {})
+    module, _, name = task.partition(":")
+    if module.rpartition(".")[0] != _HERE:
+        return {}
+    try:
+        found: Mapping[str, Any] = getattr(import_module(module), name).small_model
+    except (ImportError, AttributeError):
+        return {}  # loading the task says what is wrong
+    return found
