@@ -345,3 +345,8 @@ def test_a_process_that_was_killed_is_started_again(games: str) -> None:
     assert reward.tolist() == [1.0, 1.0]
     np.testing.assert_allclose(observation, np.full((2, 2), 0.1))
     environments.close()
+
+
+def test_a_file_is_no_environment() -> None:
+    with pytest.raises(ConfigError, match=r"'rows\.jsonl': expected an id of Gymnasium, module:Id"):
+        resolve("rows.jsonl")

@@ -19,6 +19,7 @@ from bray_core.spaces import Bound, LeafSpace, Spaces, kind_of
 
 ALIASES = {"cartpole": "CartPole-v1"}
 """Short names that `bray play` and `bray train` know."""
+_FORMS = "an id of Gymnasium, module:Id, module:Class or file.py:Class"
 _WHOLE = "biu"
 """Kinds of numpy's types that hold no fractions."""
 _REMEDIES = {
@@ -98,7 +99,8 @@ def resolve(environment: str) -> str:
         resolved = _game(gymnasium, resolved)
     if resolved not in gymnasium.registry:
         known = [*gymnasium.registry, *ALIASES]
-        raise ConfigError(f"environment: unknown {environment!r}{closest(name, known)}")
+        meant = closest(name, known) or f": expected {_FORMS}"
+        raise ConfigError(f"environment: unknown {environment!r}{meant}")
     return resolved
 
 
