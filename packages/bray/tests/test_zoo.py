@@ -118,6 +118,8 @@ def test_the_list_and_an_entry_are_tables_or_json(capsys: pytest.CaptureFixture[
         assert words in out
     assert main(["zoo", "show", "CarRacing-v3"]) == 0
     assert "not measured: these settings promise nothing" in capsys.readouterr().out
+    assert main(["zoo", "show", "MountainCar-v0"]) == 0
+    assert "mean return -122.9 / -132.1, 2 seeds, after" in capsys.readouterr().out
     assert main(["zoo", "show", "Pendulum-v1"]) == 0
     out = capsys.readouterr().out
     for words in ("mean return -165.7 / -138.2 / -141.1, seeds 1 / 2 / 3, after 10,432 frames",
