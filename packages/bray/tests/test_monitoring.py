@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import random
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 from bray.cli.commands import monitoring as command
 from bray.monitoring import configuration
@@ -69,14 +67,6 @@ def expressions() -> list[str]:
     for variable, value in {"$job": ".*", "$instance": ".*", "$__rate_interval": "1m"}.items():
         found = [expression.replace(variable, value) for expression in found]
     return found
-
-
-def free_port() -> int:
-    """Return a port that no system hands out by itself, so that none takes it in between."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
 
 
 @pytest.fixture

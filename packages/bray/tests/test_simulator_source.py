@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import random
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from ball_game import SPACES
+from ports import free_port
 
 import bray
 from bray.goal import Goal, Outcome
@@ -74,16 +73,6 @@ def digest(weights: Any) -> str:
     for name in sorted(weights):
         found.update(np.ascontiguousarray(weights[name]).tobytes())
     return found.hexdigest()
-
-
-def free_port() -> int:
-    """Return a port that, as the next one, no system hands out by itself: both stay free."""
-    while True:
-        port = random.randrange(20_000, 32_000, 2)
-        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 1))
-            return port
 
 
 @contextlib.contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import text_rank_checks
+from ports import free_port
 
 from bray.text.policy_gradient_config import VARIANTS
 
@@ -20,15 +20,12 @@ NAMES = ["dapo", "grpo", "dr_grpo", "reinforce++", "gspo", "ppo"]
 @pytest.mark.long
 def test_two_ranks_take_the_step_of_one() -> None:
     variants = [VARIANTS[name] for name in NAMES]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder = Path(__file__).parent
     environment = {
         **os.environ,
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(folder),
