@@ -175,7 +175,8 @@ def test_agents_of_games_record_into_the_replays_of_a_mixture(tmp_path: Path) ->
 def test_a_trainer_on_ray_draws_from_a_mixture(text: str, tmp_path: Path) -> None:
     """It trains as often as the same run in one process, and no more: 2 batches for each step."""
     paced = text.replace("steps_per_collect: 8", "steps_per_collect: 8, replays_per_collect: 4")
-    found = run_of(tmp_path, paced, "goal.max_frames=900", exports=False, runtime="ray")
+    # What plays does not wait for the trainer's process to begin: there is time for both.
+    found = run_of(tmp_path, paced, "goal.max_frames=8000", exports=False, runtime="ray")
 
     frames, replays = found["outcome"].frames, found["weights"]["policy"][0] - 1
     assert 0 < replays <= 4 * (frames + 200) / 16 + 2
