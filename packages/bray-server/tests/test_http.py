@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from server_services import Counter, Echo
@@ -175,6 +176,11 @@ def test_request_ids_are_echoed_and_harmless(server: ServerThread) -> None:
         assert b"X-Request-Id: -\r\n" in reply
 
 
+def access_log(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    told = [record for record in caplog.records if record.name == "bray_server.access"]
+    return [json.loads(record.getMessage()) for record in told]
+
+
 def test_the_access_log_is_json(caplog: pytest.LogCaptureFixture) -> None:
     thread = ServerThread(Counter, http_port=0, access_log=True)
     with caplog.at_level(logging.INFO, "bray_server.access"):
@@ -184,7 +190,7 @@ def test_the_access_log_is_json(caplog: pytest.LogCaptureFixture) -> None:
             with pytest.raises(Exception, match="unknown_session"):
                 client.tick("none", b"")
     thread.close(0)
-    http, tcp = (json.loads(record.getMessage()) for record in caplog.records)
+    http, tcp = access_log(caplog)
     assert http["request_id"] == "id-7"
     assert (http["session"], http["kind"], http["code"]) == ("säule", "start", "ok")
     assert (http["received_bytes"], http["peer"].split(":")[0]) == (3, "127.0.0.1")
@@ -199,7 +205,7 @@ def test_an_error_has_one_id_in_the_reply_and_in_the_access_log(
     with caplog.at_level(logging.INFO, "bray_server.access"):
         received = talk(thread, step("tick", "none"), step("tick", "none", b"", LAST))
     thread.close(0)
-    logged = [json.loads(record.getMessage())["request_id"] for record in caplog.records]
+    logged = [line["request_id"] for line in access_log(caplog)]
     sent = re.findall(r"X-Request-Id: (\w{16})\r", received.decode())
     assert logged == sent
     assert len(set(sent)) == 2

@@ -123,7 +123,8 @@ def test_the_access_log_names_the_page(caplog):
     with caplog.at_level(logging.INFO, "bray_server.access"):
         ask(server, "GET", "/page?secret=1")
         server.close(0)
-    line = json.loads(caplog.messages[0])
+    (told,) = (record for record in caplog.records if record.name == "bray_server.access")
+    line = json.loads(told.getMessage())
     assert (line["kind"], line["path"], line["code"]) == ("page", "/page", "ok")
 
 

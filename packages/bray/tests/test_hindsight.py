@@ -188,7 +188,7 @@ def test_a_reward_that_needs_info_is_refused() -> None:
 def test_other_rewards_than_computed_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "bray.sources.hindsight"):
         played(REACH, 1, (6, 6))
-        assert not caplog.records
+        assert "recorded" not in caplog.text
         goals = GoalRewards(EnvironmentSpec.of("goal_tasks:BrayTestBonus-v0"))
         hindsight = HindsightBuffer(Pushed(), goals, 1, seed=0)
         steps = {
@@ -199,7 +199,7 @@ def test_other_rewards_than_computed_are_told_once(caplog: pytest.LogCaptureFixt
         }
         hindsight._compare(steps, 6)
         hindsight._compare(steps, 6)
-    (record,) = caplog.records
+    (record,) = (r for r in caplog.records if r.name.startswith("bray"))
     assert "6 of 6 rewards" in record.message
     assert "recorded -1.5, computed -1" in record.message
 
