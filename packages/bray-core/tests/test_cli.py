@@ -183,15 +183,20 @@ def test_a_commands_help_shows_the_defaults_that_there_are(environment: dict[str
     assert "settings\n" in shown
 
 
-def test_help_takes_less_than_300_ms(environment: dict[str, str]) -> None:
+def test_help_takes_as_long_as_a_few_empty_interpreters(environment: dict[str, str]) -> None:
     """Of a core: seconds on the wall say how busy the machine is."""
-    spent = []
-    for _ in range(4):
+
+    def spent_s(arguments: list[str]) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        bray(environment, "--help")
+        subprocess.run(arguments, env=environment, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(spent) < 0.3
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    rounds = [
+        spent_s(command("--help")) / spent_s([sys.executable, "-c", "import argparse"])
+        for _ in range(4)
+    ]
+    assert min(rounds) < 12, "it is 3 to 5; torch alone would be 60"
 
 
 def test_version(environment: dict[str, str]) -> None:

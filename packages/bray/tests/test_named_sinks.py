@@ -1,4 +1,4 @@
-"""Sinks that a template names: a table, Weights & Biases offline, a tracking server of MLflow."""
+"""Sinks that a template names: a table, Weights & Biases offline, MLflow's server, Trackio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from ports import free_port
 
 import bray
-from bray.sinks import mlflow_tracking, weights_and_biases
+from bray.sinks import mlflow_tracking, trackio_runs, weights_and_biases
 from bray.templates.loading import compose, load
 from bray_core import metrics
 from bray_core.errors import ConfigError, MissingExtraError
@@ -110,11 +110,12 @@ class TestTemplates:
         with pytest.raises(ConfigError, match=words):
             compose("ppo", "CartPole-v1", [f"sinks={written}"])
 
-    @pytest.mark.parametrize("sink", ["wandb", "mlflow"])
+    @pytest.mark.parametrize("sink", ["wandb", "mlflow", "trackio"])
     def test_a_library_that_is_absent_is_refused_before_the_trial_is_made(
         self, sink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        module = {"wandb": weights_and_biases, "mlflow": mlflow_tracking}[sink]
+        modules = {"wandb": weights_and_biases, "mlflow": mlflow_tracking, "trackio": trackio_runs}
+        module = modules[sink]
         monkeypatch.setattr(module, "find_spec", lambda name: None)
         compose("ppo", "CartPole-v1", [f"sinks=[{sink}]"])  # `bray watch` elsewhere reads it
         with pytest.raises(MissingExtraError, match=rf"sink {sink} .*install bray\[{sink}\]"):
@@ -169,6 +170,36 @@ def records(file: Path) -> Iterator[Any]:
         if kind in (1, 4):  # whole, or the last part
             yield wandb_internal_pb2.Record.FromString(written)
             written = b""
+
+
+TRACKIO = """
+import json
+import trackio
+from trackio.sqlite_storage import SQLiteStorage
+
+runs = list(trackio.Api().runs("robots"))
+print(json.dumps([(run.name, run.config, SQLiteStorage.get_logs("robots", run.name, run_id=run.id))
+                  for run in runs]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_run_in_trackio_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "kept"))
+    sink = {"trackio": {"project": "robots", "group": "first", "every_s": 0}}
+    train(tmp_path, [sink], 512)
+    result = train(tmp_path, [sink], 1024)
+    read = subprocess.run(
+        [sys.executable, "-c", TRACKIO], capture_output=True, text=True, check=True
+    )
+    ((name, config, points),) = json.loads(read.stdout.splitlines()[-1])
+    assert (name, config["_Group"]) == ("walker", "first"), "both launches are one run"
+    assert config["trainer"]["minibatch_size"] == 128
+    steps = [point["step"] for point in points]
+    assert steps == sorted(steps)
+    assert min(steps) <= 512 < steps[-1] == result["frames"]
+    assert points[-1]["result/evaluation_return"] == result["evaluation_return"]
 
 
 @pytest.fixture

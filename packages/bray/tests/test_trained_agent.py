@@ -102,6 +102,23 @@ def test_none_are_recorded_where_they_may_take_long_or_nobody_wants_them(
         load(str(trial), ["render.first_episodes=-1"])
 
 
+FULL = """
+sources: {pole: {kind: environments, environment: CartPole-v1, num_envs: 2}}
+trainers: {one: {algorithm: ppo, steps_per_replay: 128, minibatch_size: 128, epochs: 1}}
+models: {one: {hidden: [4]}}
+goal: {max_frames: 128, evaluation_episodes: 2}
+"""
+
+
+def test_one_policy_of_a_full_template_leaves_episodes_too(tmp_path: Path) -> None:
+    file = tmp_path / "full.yaml"
+    file.write_text(FULL)
+    main(["train", str(file), "--project", str(tmp_path)])
+    assert len(demonstrations.files(tmp_path / "full" / "episodes")) == 2
+    (tmp_path / "empty").mkdir()
+    assert record_first_episodes(load(str(file)), tmp_path / "empty") == 0
+
+
 def test_what_cannot_be_recorded_is_logged(
     trial: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

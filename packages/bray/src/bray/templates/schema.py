@@ -26,8 +26,8 @@ CALLBACKS = (
 )
 """What the setting `callbacks` means."""
 SINKS = (
-    "Where figures are written, too: names of sinks such as `csv`, `wandb` and `mlflow`, or a name "
-    "with its settings, `{wandb: {project: walker}}`."
+    "Where figures are written, too: names of sinks such as `csv`, `wandb`, `mlflow` and `trackio`, "
+    "or a name with its settings, `{wandb: {project: walker}}`."
 )
 """What the setting `sinks` means."""
 RENAMED = {"recipe": "algorithm"}

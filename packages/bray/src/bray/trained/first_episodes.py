@@ -15,7 +15,7 @@ from bray.trained.agent import TrainedAgent, trained_environment
 from bray.trained.watching import record_drawn
 from bray.training.evaluation import EVALUATION_SEED, plays_here
 from bray_actor.recording import SUFFIX
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, NotFoundError
 from bray_core.files.trial_folders import EPISODES
 from bray_model.export.export_folder import find_exports
 
@@ -34,12 +34,13 @@ def record_first_episodes(template: Template, trial: Path) -> int:
         trial: folder of the trial, which no process runs.
     """
     wanted = min(template.render.first_episodes, template.keep.episodes)
-    if not wanted or template.composition is not None or not find_exports(trial):
-        return 0
-    if any((trial / EPISODES).glob(f"*{SUFFIX}")):
+    if not wanted or any((trial / EPISODES).glob(f"*{SUFFIX}")):
         return 0
     try:
+        find_exports(trial)
         return _record(trial, wanted)
+    except NotFoundError:
+        return 0
     except Exception:
         logger.exception("%s: no first episodes were recorded", trial)
         return 0
@@ -48,11 +49,12 @@ def record_first_episodes(template: Template, trial: Path) -> int:
 def _record(trial: Path, episodes: int) -> int:
     try:
         environment = trained_environment(trial)
-    except ConfigError:  # a simulator plays
+        agent = TrainedAgent(trial) if plays_here(environment) else None
+    except ConfigError:  # a simulator plays, or several policies do
         return 0
-    if not plays_here(environment):
+    if agent is None:
         return 0
-    with TrainedAgent(trial) as agent:
+    with agent:
         if episodes > 1:
             agent.record(trial / EPISODES, episodes - 1)
         try:  # the newest one, which the viewer opens first, with what the environment draws
