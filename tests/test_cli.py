@@ -11,7 +11,7 @@ import pytest
 
 from bray_core.cli import main
 
-HEAVY = ["aiohttp", "gymnasium", "onnxruntime", "ray", "rich", "tensorboard", "torch"]
+HEAVY = ["aiohttp", "gymnasium", "numpy", "onnxruntime", "ray", "rich", "tensorboard", "torch"]
 
 
 def bray(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bray_model.serving.admin_pages import AdminPages, NoService, Publish
+if TYPE_CHECKING:
+    from bray_model.serving.admin_pages import Publish
 
 _MAX_WEIGHTS_BYTES = 4 * 1024**3
 
@@ -20,6 +21,7 @@ def admin_port(
     if options.admin_port is None:
         yield []
         return
+    from bray_model.serving.admin_pages import AdminPages, NoService
     from bray_server import Limits, ServerThread
 
     server = ServerThread(

@@ -26,7 +26,7 @@ CALLBACKS = (
 )
 """What the setting `callbacks` means."""
 SINKS = (
-    "Where figures are written, too: names of sinks such as `csv`, `wandb`, `mlflow` and `trackio`, "
+    "Where figures are written, too: names of sinks such as `csv`, `wandb` and `trackio`, "
     "or a name with its settings, `{wandb: {project: walker}}`."
 )
 """What the setting `sinks` means."""
