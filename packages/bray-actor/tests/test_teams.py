@@ -56,8 +56,10 @@ class Meeting(ParallelEnv[str, Any, Any]):
         return np.array([*self.place, self.count, self.name], np.float32)
 
     def step(self, actions: dict[str, int]) -> Any:
-        assert all(self.action_space(agent).contains(actions[agent]) for agent in AGENTS)
-        self.place += [actions[agent] for agent in AGENTS] + self.random.uniform(-0.3, 0.3, 2)
+        assert list(actions) == self.agents
+        assert all(self.action_space(agent).contains(one) for agent, one in actions.items())
+        self.place += [actions.get(agent, 0) for agent in AGENTS]
+        self.place += self.random.uniform(-0.3, 0.3, 2)
         self.count += 1
         met, cut = abs(self.place[0] - self.place[1]) < 0.5, self.count >= 6
         reward = {"left": float(self.place[0]), "right": 0.5}
@@ -201,13 +203,21 @@ def test_only_the_masked_begin_anew() -> None:
         environment.reset(options={"reset_mask": mask})
 
 
-def test_what_is_no_team_is_refused() -> None:
+def test_an_agent_that_has_left_sees_zeros_and_gets_nothing() -> None:
     teams = ParallelTeams(lambda: Meeting(leaves=True), 1)
     teams.reset(np.ones(1, bool), 2)
     apart = np.array([[0, 2]]) if teams.look().state[0, 0] < 0 else np.array([[2, 0]])
-    with pytest.raises(ConfigError, match=r"agents that end together, got \['left'\] going on"):
-        teams.step(apart)
+    first = teams.step(apart)
+    assert teams.look().agents[0].any(-1).tolist() == [True, True], "its last observation"
+    second = teams.step(apart)
+    assert teams.look().agents[0].any(-1).tolist() == [True, False]
+    assert first.reward[0] != second.reward[0] == pytest.approx(teams.look().agents[0, 0, 0] / M)
+    for step in (first, second):
+        assert not step.terminated[0]
+        assert not step.truncated[0]
 
+
+def test_what_is_no_team_is_refused() -> None:
     class Odd(Meeting):
         def action_space(self, agent: str) -> Any:
             return spaces.Discrete(2 + len(agent))
@@ -219,7 +229,9 @@ def test_what_is_no_team_is_refused() -> None:
         def action_space(self, agent: str) -> Any:
             return spaces.Box(0, 1, (2,))
 
-    with pytest.raises(ConfigError, match="expected Box observations and Discrete actions, got"):
+    with pytest.raises(
+        ConfigError, match="expected observations of a fixed size and Discrete actions, got"
+    ):
         ParallelTeams(Real, 1)
     with pytest.raises(ConfigError, match="num_teams: expected 1 or more, got 0"):
         ParallelTeams(Meeting, 0)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from bray.sources.cooperative_tasks import Spread, TwoStep, make_teams
+from bray.sources.cooperative_tasks import Spread, TeamSourceConfig, TwoStep, make_teams
+from bray_actor.runners.teams import Teams
 from bray_core.errors import ConfigError
 
 N, M = 4, 3
@@ -89,13 +92,48 @@ def test_the_two_step_game_pays_what_the_paper_says() -> None:
 
 
 def test_tasks_by_name() -> None:
-    assert make_teams("spread", 2).observation_size == 14
-    assert make_teams("spread-apart", 2).observation_size == 10
-    assert make_teams("two-step", 2).num_agents == 2
-    with pytest.raises(ConfigError, match=r"got 'two_step'.*two-step"):
-        make_teams("two_step", 1)
-    with pytest.raises(ConfigError, match=r"task: expected .* got 'json\.tool': .*parallel_env"):
-        make_teams("json.tool", 1)
+    assert make_teams(TeamSourceConfig(environment="spread"), 2).observation_size == 14
+    assert make_teams(TeamSourceConfig(environment="spread-apart"), 2).observation_size == 10
+    assert make_teams(TeamSourceConfig(environment="two-step"), 2).num_agents == 2
+    with pytest.raises(ConfigError, match=r"unknown 'two_step'.*did you mean 'two-step'"):
+        make_teams(TeamSourceConfig(environment="two_step"), 1)
+    with pytest.raises(ConfigError, match=r"json\.tool: expected a module with parallel_env"):
+        make_teams(TeamSourceConfig(environment="json.tool"), 1)
     for make in (Spread, TwoStep):
         with pytest.raises(ConfigError, match="num_teams: expected 1 or more, got 0"):
             make(0)
+
+
+CROWD = """
+from gymnasium import spaces
+
+
+class Crowd:
+    metadata = {"name": "crowd"}
+
+    def __init__(self, size=2):
+        self.possible_agents = [f"walker_{index}" for index in range(size)]
+
+    def observation_space(self, agent):
+        return spaces.Dict({"room": spaces.Discrete(5), "at": spaces.Box(-1, 1, (2, 2))})
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+"""
+
+
+def test_tasks_of_others(tmp_path: Path) -> None:
+    def of(environment: str, **settings: Any) -> Teams:
+        return make_teams(TeamSourceConfig(environment=environment, **settings), 2)
+
+    assert of("simple_spread_v3", kwargs={"N": 2}).num_agents == 2
+    assert of("mpe2.simple_spread_v3").num_agents == 3
+    (tmp_path / "crowd.py").write_text(CROWD)
+    crowd = of(f"{tmp_path}/crowd.py:Crowd", kwargs={"size": 4})
+    assert (crowd.num_agents, crowd.observation_size) == (4, 9), "a room of five, and four reals"
+    with pytest.raises(ConfigError, match="did you mean 'simple_spread_v3'"):
+        of("simple_spraed_v3")
+    with pytest.raises(ConfigError, match=r"tictactoe_v3: expected .* at once .*of another kind"):
+        of("tictactoe_v3")
+    with pytest.raises(ConfigError, match="two-step takes neither kwargs nor wrappers"):
+        of("two-step", kwargs={"size": 4})

@@ -32,7 +32,7 @@ from bray.goal import Goal
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources import demonstrations
-from bray.sources.cooperative_tasks import make_teams
+from bray.sources.cooperative_tasks import TeamSourceConfig, make_teams
 from bray.sources.environments import read_spaces
 from bray.training import evaluation
 from bray.training.on_policy import segment_layout
@@ -194,7 +194,7 @@ def test_a_session_records_float64_in_float32() -> None:
 
 @pytest.mark.parametrize("kind", [np.float64, np.int64])
 def test_teams_may_see_any_number_type(kind: Any) -> None:
-    with closing(make_teams("two-step", 2)) as teams:
+    with closing(make_teams(TeamSourceConfig(environment="two-step"), 2)) as teams:
         sizes = {"own": teams.observation_size, "state": teams.state_size}
         own, state = (torch.ones(4, size).numpy().astype(kind) for size in sizes.values())
         seen = {"agent": torch.zeros(4).long(), "own": torch.tensor(own)}

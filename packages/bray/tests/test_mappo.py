@@ -11,7 +11,7 @@ import torch
 import bray
 from bray.algorithms.mappo import MAPPO, CentralCriticConfig, MAPPOConfig, MAPPOTrainer, policy
 from bray.goal import Goal
-from bray.sources.cooperative_tasks import TwoStep, make_teams
+from bray.sources.cooperative_tasks import TeamSourceConfig, TwoStep, make_teams
 from bray_actor.runners.team_environments import AgentEnvironment
 from bray_algo import gae
 from bray_algo.distributions import categorical
@@ -171,7 +171,7 @@ def test_settings_are_checked() -> None:
         MAPPO.of("two-step", hidden=())
     with pytest.raises(ConfigError, match="minibatches: expected 1 or more, got 0"):
         MAPPO.of("two-step", minibatches=0)
-    assert make_teams("spread", 1).num_agents == 3
+    assert make_teams(TeamSourceConfig(environment="spread"), 1).num_agents == 3
 
 
 @pytest.mark.slow

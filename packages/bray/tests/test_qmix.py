@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bray.algorithms.qmix import QMIX, QMixTrainer, networks
-from bray.sources.cooperative_tasks import TwoStep, make_teams
+from bray.sources.cooperative_tasks import TeamSourceConfig, TwoStep, make_teams
 from bray.training.evaluation import evaluate_teams
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import ReplayBuffer, ReplayConfig
@@ -120,7 +120,7 @@ def test_settings_are_checked() -> None:
         QMIX.of("two-step", gamma=1.5)
     with pytest.raises(ConfigError, match="target_every: expected 1 or more, got 0"):
         QMIX.of("two-step", target_every=0)
-    assert make_teams("two-step", 1).num_agents == 2
+    assert make_teams(TeamSourceConfig(environment="two-step"), 1).num_agents == 2
 
 
 @pytest.mark.slow

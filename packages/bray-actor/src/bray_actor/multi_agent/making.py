@@ -103,6 +103,21 @@ class MultiAgentSpec:
         """
         return RecoveringGame(self._make_bare, str(self))
 
+    def make_parallel(self) -> Any:
+        """Make the environment as PettingZoo's `ParallelEnv`, as it is.
+
+        Raises:
+            ConfigError: it is unknown, cannot be made, or is another kind of environment.
+            MissingExtraError: what it needs is not installed.
+        """
+        made = None if self.environment.startswith(OPEN_SPIEL) else self._made()
+        if not hasattr(made, "possible_agents") or hasattr(made, "agent_iter"):
+            raise ConfigError(
+                f"environment: {self}: expected an environment of PettingZoo whose agents act at "
+                "once (a ParallelEnv), got one of another kind"
+            )
+        return made
+
     def _make_bare(self) -> MultiAgentEnvironment:
         if self.environment.startswith(OPEN_SPIEL):
             if self.wrappers:
@@ -110,12 +125,15 @@ class MultiAgentSpec:
                     f"wrappers: expected none around a game of OpenSpiel, got {self.wrappers}"
                 )
             return OpenSpielGame(self.environment.removeprefix(OPEN_SPIEL), self.kwargs)
-        made = self._made()
-        for wrapper in self.wrappers:
-            made = find_named_code("wrappers", wrapper)(made)
-        return adapted(made, self.environment)
+        return adapted(self._made(), self.environment)
 
     def _made(self) -> Any:
+        made = self._unwrapped()
+        for wrapper in self.wrappers:
+            made = find_named_code("wrappers", wrapper)(made)
+        return made
+
+    def _unwrapped(self) -> Any:
         found = _find(self.environment)
         if _makers(found):
             return self._of_module(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,19 @@ class ParallelTeams:
     """Several `pettingzoo.ParallelEnv` of one kind, stepped one after the other.
 
     The team's reward is the mean of its agents'. The state is the environment's own (`state()`)
-    where it has a `state_space`, else all that its agents see. Observations are flattened.
+    where it has a `state_space`, else all that its agents see. Observations are flattened, choices
+    among them to one-hot vectors. An agent that is not there yet or has left sees zeros, gets no
+    reward, and its actions are dropped ("death masking", Yu et al. 2022, "The surprising
+    effectiveness of PPO in cooperative multi-agent games", §5.5); the episode ends when all have
+    left.
 
     Args:
         make: Function that makes one environment.
         num_teams: N.
 
     Raises:
-        ConfigError: agents differ in their spaces, or a space is neither Box nor Discrete.
+        ConfigError: agents differ in their spaces, their observations have no fixed size, or their
+            actions are not Discrete.
     """
 
     def __init__(self, make: Callable[[], Any], num_teams: int) -> None:
@@ -35,6 +41,9 @@ class ParallelTeams:
         self._agents: list[str] = list(first.possible_agents)
         self.num_teams = num_teams
         self.num_agents = len(self._agents)
+        self._flatten = partial(
+            import_gymnasium().spaces.flatten, first.observation_space(self._agents[0])
+        )
         self.observation_size, self.num_actions, self._first = _sizes(first)
         space = getattr(first, "state_space", None)
         self._has_state = space is not None
@@ -48,39 +57,36 @@ class ParallelTeams:
         """Begin episodes; team n is seeded with `seed + n`."""
         for team in np.nonzero(which)[0].tolist():
             observation, _ = self._envs[team].reset(seed=None if seed is None else seed + team)
-            self._see(team, observation)
+            self._see(team, observation, set(self._agents))
 
     def look(self) -> TeamObservation:
         """Return what there is to see."""
         return TeamObservation(self._seen.copy(), self._state.copy())
 
     def step(self, action: npt.NDArray[Any]) -> TeamStep:
-        """Take actions `[N, M]`.
-
-        Raises:
-            ConfigError: the agents of an environment do not all end together.
-        """
+        """Take actions `[N, M]`."""
         n = self.num_teams
         done = TeamStep(np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool))
         for team, env in enumerate(self._envs):
             taken = (action[team] + self._first).tolist()
+            playing = set(env.agents)
             observation, reward, terminated, _, _ = env.step(
-                dict(zip(self._agents, taken, strict=True))
+                {
+                    agent: one
+                    for agent, one in zip(self._agents, taken, strict=True)
+                    if agent in playing
+                }
             )
-            if env.agents and len(env.agents) < self.num_agents:
-                raise ConfigError(
-                    f"environment: expected agents that end together, got {env.agents} going on "
-                    f"of {self._agents}"
-                )
-            done.reward[team] = np.mean([reward[agent] for agent in self._agents])
-            done.terminated[team] = all(terminated[agent] for agent in self._agents)
+            done.reward[team] = sum(reward.get(agent, 0.0) for agent in playing) / self.num_agents
+            done.terminated[team] = not env.agents and all(terminated.values())
             done.truncated[team] = not env.agents and not done.terminated[team]
-            self._see(team, observation)
+            self._see(team, observation, playing | set(env.agents))
         return done
 
-    def _see(self, team: int, observation: dict[str, Any]) -> None:
+    def _see(self, team: int, observation: dict[str, Any], playing: set[str]) -> None:
         for index, agent in enumerate(self._agents):
-            self._seen[team, index] = np.ravel(observation[agent])
+            seen = observation.get(agent) if agent in playing else None
+            self._seen[team, index] = 0.0 if seen is None else self._flatten(seen)
         state = self._envs[team].state() if self._has_state else self._seen[team]
         self._state[team] = np.ravel(state)
 
@@ -94,18 +100,28 @@ def _sizes(env: Any) -> tuple[int, int, int]:
     """Return D, A and the first action's number of an environment whose agents are alike."""
     spaces = import_gymnasium().spaces
     agents = list(env.possible_agents)
+    if not agents:
+        raise ConfigError("environment: expected possible_agents, got none")
     observation, action = env.observation_space(agents[0]), env.action_space(agents[0])
     for agent in agents:
         for name, first in (("observation_space", observation), ("action_space", action)):
             got = getattr(env, name)(agent)
-            if got.shape != first.shape or getattr(got, "n", 0) != getattr(first, "n", 0):
+            if not _are_alike(got, first):
                 raise ConfigError(
                     f"environment: {name}: expected agents that are alike, got {first} of "
                     f"{agents[0]!r} and {got} of {agent!r}"
                 )
-    if not isinstance(observation, spaces.Box) or not isinstance(action, spaces.Discrete):
+    if not observation.is_np_flattenable or not isinstance(action, spaces.Discrete):
         raise ConfigError(
-            "environment: expected Box observations and Discrete actions, "
+            "environment: expected observations of a fixed size and Discrete actions, "
             f"got {observation} and {action}"
         )
-    return int(np.prod(observation.shape)), int(action.n), int(action.start)
+    return int(spaces.flatdim(observation)), int(action.n), int(action.start)
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Return whether two agents' spaces flatten alike; the bounds of a Box may differ."""
+    spaces = import_gymnasium().spaces
+    if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
+        return bool(one.shape == other.shape)
+    return bool(one == other)

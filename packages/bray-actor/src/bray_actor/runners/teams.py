@@ -1,7 +1,7 @@
 """N copies of a cooperative task side by side: the protocol of a team's environments.
 
 Shapes: N teams, M agents of each, D features that an agent sees, S features of the whole state.
-All agents of a team are alike in shapes, begin and end together, and share one reward.
+All agents of a team are alike in shapes, begin and end an episode together, and share one reward.
 """
 
 from __future__ import annotations

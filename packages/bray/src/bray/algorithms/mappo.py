@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
-from bray.sources.cooperative_tasks import make_teams
+from bray.sources.cooperative_tasks import TeamSourceConfig, make_teams
 from bray.training.algorithm import Algorithm, Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Turn
@@ -206,25 +206,23 @@ class MAPPO(Algorithm[MAPPOConfig]):
     serves = "function"
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": CentralCriticConfig,
+        "source": TeamSourceConfig,
         "trainer": MAPPOConfig,
     }
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Train a team; see `Algorithm`. Frames are steps of an agent."""
-        config, task, num_envs = (
-            self.config,
-            self.parts.source.environment,
-            self.parts.source.num_envs,
-        )
+        config, source = self.config, self.parts.source
+        num_envs = source.num_envs
         num_workers = 1 if run.is_local else self.parts.actor.num_workers
-        with closing(make_teams(task, num_envs)) as teams:
+        with closing(make_teams(source, num_envs)) as teams:
             module = policy(teams, self.parts.model, seed)
             rows = num_workers * num_envs * teams.num_agents
         steps = rows * config.steps_per_replay
         return learn(
             run,
-            f"MAPPO on {task}, critic of {self.parts.model.critic}",
-            lambda count: AgentEnvironment(make_teams(task, count)),
+            f"MAPPO on {source.environment}, critic of {self.parts.model.critic}",
+            lambda count: AgentEnvironment(make_teams(source, count)),
             module,
             partial(MAPPOTrainer, module, config, seed),
             BufferConfig(batch_steps=steps, capacity=steps, when_full="block"),

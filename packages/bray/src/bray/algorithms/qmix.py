@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
-from bray.sources.cooperative_tasks import make_teams
+from bray.sources.cooperative_tasks import TeamSourceConfig, make_teams
 from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.loop import Turn
 from bray.training.off_policy.target import KeepsTarget
@@ -214,6 +214,7 @@ class QMIX(Algorithm[QMIXConfig]):
     serves = "function"
     configs: ClassVar[dict[str, type[Any]]] = {
         "model": MixingConfig,
+        "source": TeamSourceConfig,
         "agent": ExplorationConfig,
         "buffer": JointReplaySettings,
         "trainer": QMIXConfig,
@@ -241,13 +242,13 @@ class QMIX(Algorithm[QMIXConfig]):
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Train a team; see `Algorithm`. Frames are steps of a team."""
-        config, task, source = self.config, self.parts.source.environment, self.parts.source
-        with closing(make_teams(task, source.num_envs)) as teams:
+        config, source = self.config, self.parts.source
+        with closing(make_teams(source, source.num_envs)) as teams:
             modules = networks(teams, self.parts.model, seed)
         return learn(
             run,
-            f"{self.parts.model.mixing} on {task}",
-            lambda count: TeamEnvironment(make_teams(task, count)),
+            f"{self.parts.model.mixing} on {source.environment}",
+            lambda count: TeamEnvironment(make_teams(source, count)),
             modules["policy"],
             partial(QMixTrainer, modules, self.parts, seed),
             self.replay,

@@ -30,7 +30,9 @@ def closing_message(
         recorded: number of episodes that were recorded for the viewer.
     """
     goal = template.goal
-    verdict = "reached" if outcome.reached else "did not reach"
+    verdict = "reached its goal" if outcome.reached else "did not reach its goal"
+    if goal.wanted is None:
+        verdict = "has ended"
     prefix = "uv run " if "UV" in os.environ else ""  # as the user called us
     shown = [(f"bray view {trial}", "how the run went")]
     if is_exported and _can_be_played(template):
@@ -48,7 +50,7 @@ def closing_message(
     return "\n".join(
         [
             "",
-            f"{template.environment} {verdict} its goal: {goal.measure} "
+            f"{template.environment} {verdict}: {goal.measure} "
             f"{outcome.evaluation_return:.6g} "
             f"over {goal.evaluation_episodes} evaluation episodes ({_wanted(goal)}), "
             f"policy version {outcome.version}, {outcome.frames:,} frames in "

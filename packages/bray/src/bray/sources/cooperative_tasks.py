@@ -2,21 +2,24 @@
 
 `spread` is MPE's simple_spread (Lowe et al. 2017, "Multi-agent actor-critic for mixed cooperative-
 competitive environments"), `spread-apart` the same for agents that do not see one another, and
-`two-step` the game of Rashid et al. 2018, §5. Any module with a `parallel_env`, of
-PettingZoo such as `mpe2.simple_spread_v3` or your own, is a task too.
+`two-step` the game of Rashid et al. 2018, §5. Any other name is an environment of PettingZoo whose
+agents act at once, theirs or your own: see `MultiAgentSpec`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bray.sources.config import EnvironmentSourceConfig
+from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_actor.runners.parallel_teams import ParallelTeams
 from bray_actor.runners.teams import Mask, TeamObservation, Teams, TeamStep
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import import_user_module
 from bray_core.settings.choice import closest
 
 _MOVES = np.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]], np.float64)
@@ -161,25 +164,42 @@ class TwoStep:
 TASKS = ("spread", "spread-apart", "two-step")
 
 
-def make_teams(task: str, num_teams: int) -> Teams:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeamSourceConfig(EnvironmentSourceConfig):
+    """Teams that play side by side."""
+
+    environment: str
+    """What is played: `spread`, `spread-apart`, `two-step`; or a name of PettingZoo
+    (`simple_spread_v3`), a module with `parallel_env`, or a class or function of yours
+    (`module:function`, `file.py:Class`) that returns a `ParallelEnv`."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that the environment is made with, such as `{N: 5}`."""
+    wrappers: tuple[str, ...] = ()
+    """Wrappers around it, the innermost first: `module:Class` or `file.py:Class`."""
+
+
+def make_teams(source: TeamSourceConfig, num_teams: int) -> Teams:
     """Make N copies of a task.
 
     Args:
-        task: one of `TASKS`, or a module with a `parallel_env`.
+        source: what is played.
         num_teams: N.
 
     Raises:
-        ConfigError: there is no such task; names the closest.
+        ConfigError: there is no such task, its agents are not alike, or they play in turns.
+        MissingExtraError: what it needs is not installed.
     """
-    if task == "two-step":
-        return TwoStep(num_teams)
+    task = source.environment
     if task in TASKS:
+        if source.kwargs or source.wrappers:
+            raise ConfigError(f"source: {task} takes neither kwargs nor wrappers: remove them")
+        if task == "two-step":
+            return TwoStep(num_teams)
         return Spread(num_teams, sees_others=task == "spread")
+    spec = MultiAgentSpec(environment=task, kwargs=source.kwargs, wrappers=source.wrappers)
     try:
-        make = import_user_module(task).parallel_env
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"task: expected one of {', '.join(TASKS)}, or a module with a parallel_env, "
-            f"got {task!r}{closest(task, TASKS)}: {error}"
-        ) from error
-    return ParallelTeams(make, num_teams)
+        return ParallelTeams(spec.make_parallel, num_teams)
+    except ConfigError as error:
+        if near := closest(task, TASKS):
+            raise ConfigError(f"{error}{near}") from error
+        raise
