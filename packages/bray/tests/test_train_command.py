@@ -192,7 +192,7 @@ def test_bad_input_is_named_and_is_2(
             "rock-paper-scissors",
             "algorithm: 'league' was removed: .*docs/guides/league.md",
         ),
-        ("qmix", "two-stop", "task: expected one of .*did you mean 'two-step'"),
+        ("qmix", "two-stop", "environment: unknown 'two-stop'.*did you mean 'two-step'"),
     ],
 )
 def test_what_there_is_not_is_named(
