@@ -45,16 +45,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(arguments)
     # argparse takes `key=value` only before the first option: gather the rest here.
     if hasattr(options, "overrides"):
-        gathered = [word for word in unknown if _is_override(word)]
+        gathered = [word for word in unknown if is_setting(word)]
         options.overrides = [*options.overrides, *gathered]
-        unknown = [word for word in unknown if not _is_override(word)]
+        unknown = [word for word in unknown if not is_setting(word)]
     if unknown:
         _refuse_options(options.parser, unknown[0])
     return options
 
 
-def _is_override(word: str) -> bool:
-    return "=" in word and not word.startswith("-")
+def is_setting(word: str) -> bool:
+    """Return whether a word is `key=value`; a game such as `kuhn_poker(players=3)` is none."""
+    return "=" in word.partition("(")[0] and not word.startswith("-")
 
 
 def _commands() -> list[Command]:

@@ -44,7 +44,7 @@ class OpenSpielGame:
     """
 
     def __init__(self, game: str, kwargs: Mapping[str, Any] | None = None) -> None:
-        self._game = _load(import_pyspiel(), game, dict(kwargs or {}))
+        self._game = load_game(import_pyspiel(), game, dict(kwargs or {}))
         self._agents = [f"player_{index}" for index in range(self._game.num_players())]
         self._num_actions = self._game.num_distinct_actions()
         self._shows_all = self._game.get_type().provides_information_state_tensor
@@ -162,7 +162,12 @@ class OpenSpielGame:
         self._state = None
 
 
-def _load(pyspiel: Any, game: str, kwargs: dict[str, Any]) -> Any:
+def load_game(pyspiel: Any, game: str, kwargs: dict[str, Any]) -> Any:
+    """Return OpenSpiel's game of a name, perhaps with parameters, or with them as `kwargs`.
+
+    Raises:
+        ConfigError: there is no such game or parameter.
+    """
     name = game.partition("(")[0]
     known = pyspiel.registered_names()
     if name not in known:

@@ -5,7 +5,7 @@ from bray_algo.games.boards import Boards
 from bray_algo.games.full_width import action_values, best_actions, open_rows
 from bray_algo.games.match import play_match
 from bray_algo.games.minimax import minimax, solve
-from bray_algo.games.rules import BatchGame, Game
+from bray_algo.games.rules import BatchGame, Game, PlanesGame
 from bray_algo.games.single_board import ConnectFour, TicTacToe
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Boards",
     "ConnectFour",
     "Game",
+    "PlanesGame",
     "RowGame",
     "TicTacToe",
     "action_values",

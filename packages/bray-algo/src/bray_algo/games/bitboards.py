@@ -11,7 +11,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class RowGame:
-    """A `BatchGame` of boards `[H, W]` on which `length` stones in a row win.
+    """A `PlanesGame` of boards `[H, W]` on which `length` stones in a row win.
 
     A state is two numbers, the mover's stones and the other's: bit `(H + 1) · column + H − 1 − row`
     is a cell, and the bit above each column stays empty, so that no row runs from one column's
@@ -38,7 +38,7 @@ class RowGame:
         self.falls = falls
         self.num_actions = width if falls else height * width
         self.max_moves = height * width
-        self.length = length
+        self.length = self.window = length
         rows, columns = np.indices(self.shape)
         self._bits: Ints = (height + 1) * columns + height - 1 - rows
         self._full = int((1 << self._bits).sum())
@@ -106,10 +106,7 @@ class RowGame:
         return np.stack(stones, 1)
 
     def symmetries(self) -> list[tuple[Ints, Ints]]:
-        """Return for each symmetry of the board which cell `[H · W]` and action `[A]` goes where.
-
-        `planes.reshape(N, 2, -1)[..., cells]` with `policy[:, actions]` is as good a sample.
-        """
+        """Return the turns and mirror images of the board; see `PlanesGame`."""
         cells = np.arange(self.max_moves).reshape(self.shape)
         if self.falls:
             columns = np.arange(self.num_actions)

@@ -82,3 +82,24 @@ class BatchGame(Protocol):
     def observation(self, states: States) -> npt.NDArray[Any]:
         """Return what a policy-value function sees, `[N, …]`."""
         ...
+
+
+class PlanesGame(BatchGame, Protocol):
+    """A `BatchGame` whose observations are planes of a board, `[N, C, H, W]`."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height H and width W of the board."""
+        ...
+
+    @property
+    def window(self) -> int:
+        """Side of the squares of cells that a network looks at together."""
+        ...
+
+    def symmetries(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """Return for each symmetry of the board which cell `[H · W]` and action `[A]` goes where.
+
+        `planes.reshape(N, C, -1)[..., cells]` with `policy[:, actions]` is as good a sample.
+        """
+        ...

@@ -66,8 +66,10 @@ class SelfPlay:
         self._num_random_moves = num_random_moves
         self._states = game.initial(num_games)
         self._moves = np.zeros(num_games, np.int64)
-        self._seen = np.zeros((num_games, game.max_moves, self._states.shape[1]), np.int64)
-        self._policies = np.zeros((num_games, game.max_moves, game.num_actions), np.float32)
+        # States and policies of each game so far: most games end long before they must.
+        self._played: list[list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]] = [
+            [] for _ in range(num_games)
+        ]
 
     def play(self, evaluate: Evaluate) -> SearchEpisode:
         """Play a move in every game; return the positions `[K, …]` of those that ended by it.
@@ -77,15 +79,17 @@ class SelfPlay:
         """
         visits = search(self.game, self._states, evaluate, self._config, self._rng)
         policy = visits / visits.sum(1, keepdims=True)
-        games = np.arange(len(policy))
-        self._seen[games, self._moves] = self._states
-        self._policies[games, self._moves] = policy
+        kept = policy.astype(np.float32)
+        for played, state, share in zip(self._played, self._states, kept, strict=True):
+            played.append((state, share))
         self._states = self.game.step(self._states, self._drawn(policy))
         self._moves += 1
         outcome = self.game.outcome(self._states)
         ended = np.flatnonzero(~np.isnan(outcome))
         episode = self._episode(ended, outcome[ended])
         self._states[ended] = self.game.initial(len(ended))
+        for game in ended.tolist():
+            self._played[game] = []
         self._moves[ended] = 0
         self.games_ended += len(ended)
         return episode
@@ -101,15 +105,17 @@ class SelfPlay:
 
     def _episode(self, ended: Ints, outcome: Floats) -> SearchEpisode:
         """Give each mover the end's value, which is told for the one to move after the last."""
-        played = np.arange(self.game.max_moves) < self._moves[ended, None]  # [K games, T]
-        game, at = np.nonzero(played)
-        rows = ended[game]
+        played = [pair for game in ended.tolist() for pair in self._played[game]]
+        states = np.array([state for state, _ in played], np.int64)
+        policies = np.array([policy for _, policy in played], np.float32)
+        lengths = self._moves[ended]
         # The players take turns, so the end's value changes its sign with each move back.
-        sign = (-1.0) ** (self._moves[rows] - at)
+        back = [moves for length in lengths.tolist() for moves in range(length, 0, -1)]
+        worth = (-1.0) ** np.array(back, np.int64) * np.repeat(outcome, lengths)
         return SearchEpisode(
-            self.game.observation(self._seen[rows, at]),
-            self._policies[rows, at],
-            (sign * outcome[game]).astype(np.float32),
+            self.game.observation(states.reshape(-1, self._states.shape[1])),
+            policies.reshape(-1, self.game.num_actions),
+            worth.astype(np.float32),
         )
 
 

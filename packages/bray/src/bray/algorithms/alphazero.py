@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from bray.games.benchmark_opponents import BenchmarkOpponent, BenchmarkResult, benchmark_opponent
+from bray.games.board_game import PREFIX
 from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
@@ -33,7 +34,8 @@ from bray.training.algorithm import Algorithm, Parts, Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Loop, Turn
 from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock, with_schedules
-from bray_algo.games import RowGame
+from bray_actor.multi_agent.making import OPEN_SPIEL
+from bray_algo.games import PlanesGame
 from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero
 from bray_algo.search.mcts import SearchConfig
@@ -90,7 +92,8 @@ class BoardGameSourceConfig:
     """Games that a search plays against itself."""
 
     environment: str
-    """What is played: `tic-tac-toe`, `connect-four` or `connect-four-rows`."""
+    """What is played: `tic-tac-toe`, `connect-four`, `connect-four-rows`, or a game of OpenSpiel
+    for two players without chance or hidden cards, `open_spiel:breakthrough(rows=6,columns=6)`."""
     num_games: PositiveInt = 256
     """Games side by side: the rows of a batch."""
 
@@ -129,7 +132,7 @@ class AlphaZeroTrainer(KeepsGenerator, FollowsSchedules, Trainer):
 
     def __init__(
         self,
-        game: RowGame,
+        game: PlanesGame,
         hidden: tuple[int, ...],
         config: AlphaZeroConfig,
         seed: int,
@@ -165,7 +168,7 @@ class AlphaZeroTrainer(KeepsGenerator, FollowsSchedules, Trainer):
 
 
 def _self_player(
-    game: RowGame, parts: Parts, model: Any, buffer: BufferProtocol, seed: int, worker: int
+    game: PlanesGame, parts: Parts, model: Any, buffer: BufferProtocol, seed: int, worker: int
 ) -> SelfPlayer:
     """Make the player of a worker, in its process."""
     agent = parts.agent
@@ -225,7 +228,7 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
     """A search plays itself, and a network learns what the search found.
 
     Frames are positions of ended games; a return is the share of games not lost (tic-tac-toe) or
-    won (connect four).
+    won (all others) against an opponent that looks some moves ahead.
     """
 
     title = "AlphaZero"
@@ -243,8 +246,14 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
 
     @classmethod
     def defaults(cls, task: str) -> Mapping[str, Any]:
-        """Return connect four's settings, or those of a game as small as tic-tac-toe."""
-        if task != "tic-tac-toe":
+        """Return connect four's settings, or those of a game as small as tic-tac-toe.
+
+        OpenSpiel's positions cost a Python call each, so fewer are searched at a time.
+        """
+        if task.startswith(OPEN_SPIEL):
+            few = {"source.num_games": 64, "agent.play_simulations": 80}
+            return {"model.hidden": (256, 128), "trainer.evaluate_every": 20_000, **few}
+        if task.removeprefix(PREFIX) != "tic-tac-toe":
             return {"model.hidden": (256, 128)}
         return {
             "model.hidden": (128, 64),

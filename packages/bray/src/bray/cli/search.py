@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bray_core.command import Command
+from bray_core.command import Command, is_setting
 
 if TYPE_CHECKING:
     from bray.searching.results import SearchedTrial, SearchResult
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
     from bray.trained.programs import overrides_of
 
     task, settings = options.task, options.overrides
-    if task is not None and "=" in task:  # what looks like a task is a setting
+    if task is not None and is_setting(task):  # what looks like a task is a setting
         task, settings = None, [task, *settings]
     given = overrides_of(
         {},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bray.cli.launch import Launch, add_arguments
 from bray_core.cli import main
-from bray_core.command import Command
+from bray_core.command import Command, is_setting
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG, as_name, trial_name, trial_of
 from bray_core.process.garbage import paused_garbage_collection
@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.what is None:
         raise ConfigError("what: missing: name a template, such as `bray train cartpole`")
     task, settings = options.task, options.overrides
-    if task is not None and "=" in task:  # what looks like a task is a setting
+    if task is not None and is_setting(task):  # what looks like a task is a setting
         task, settings = None, [task, *settings]
     settings = [*settings, *_from_options(options)]
     if task is not None and options.env is not None:
@@ -137,7 +137,9 @@ def _take_from_zoo(options: argparse.Namespace) -> None:
     from bray.zoo.entries import find
 
     words = [word for word in (options.what, options.task) if word is not None]
-    if named := [word for word in words if "=" not in word] + [options.env] * bool(options.env):
+    if named := [word for word in words if not is_setting(word)] + [options.env] * bool(
+        options.env
+    ):
         raise ConfigError(f"--zoo: names algorithm and task already, got {named[0]!r}, too")
     entry = find(options.zoo)
     module = entry.task.rpartition(":")[0].partition(".")[0]

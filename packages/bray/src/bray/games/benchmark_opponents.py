@@ -6,17 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bray.games.board_game import PREFIX
+from bray.games.open_spiel_board import OpenSpielBoard
+from bray_actor.multi_agent.making import OPEN_SPIEL
 from bray_algo.games import (
     CONNECT_FOUR,
     TIC_TAC_TOE,
-    RowGame,
+    PlanesGame,
     action_values,
     best_actions,
     play_match,
 )
 from bray_algo.games.full_width import Heuristic, open_rows
 from bray_algo.search.mcts import Evaluate, SearchConfig, search
-from bray_core.settings.choice import check_choice
+from bray_core.errors import ConfigError
+from bray_core.settings.choice import closest
+
+_OPPONENT_POSITIONS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class BenchmarkResult:
 class BenchmarkOpponent:
     """An opponent that searches every move to a depth and takes one of the best at random."""
 
-    game: RowGame
+    game: PlanesGame
     depth: int
     """Moves that the opponent looks ahead; each more makes it stronger and several times slower."""
     least: float
@@ -85,8 +91,21 @@ chance."""
 def benchmark_opponent(task: str) -> BenchmarkOpponent:
     """Return the opponent that players of a game are measured against.
 
+    In a game of OpenSpiel it looks as far ahead as about a thousand positions allow, four moves at
+    most, and must be beaten.
+
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is none of that name, or a search cannot play the game.
+        MissingExtraError: a game of OpenSpiel, which is not installed.
     """
-    check_choice("task", task, BENCHMARK_OPPONENTS)
+    if task.startswith(OPEN_SPIEL):
+        game = OpenSpielBoard(task.removeprefix(OPEN_SPIEL))
+        depth = int(np.log(_OPPONENT_POSITIONS) / np.log(max(2, game.num_actions)))
+        return BenchmarkOpponent(game, min(max(depth, 1), 4), 1.0)
+    task = task.removeprefix(PREFIX)
+    if task not in BENCHMARK_OPPONENTS:
+        raise ConfigError(
+            f"task: expected one of {', '.join(BENCHMARK_OPPONENTS)}, or "
+            f"{OPEN_SPIEL}GAME, got {task!r}{closest(task, BENCHMARK_OPPONENTS)}"
+        )
     return BENCHMARK_OPPONENTS[task]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bray_actor.multi_agent.seat import GameResult
-from bray_algo.games import RowGame
+from bray_algo.games import PlanesGame
 from bray_algo.networks.board_network import BoardNetwork
 from bray_algo.search.alphazero import SelfPlay
 from bray_algo.search.mcts import Evaluate, SearchConfig
@@ -23,7 +23,7 @@ _WAIT_S = 600.0
 """Seconds for which a trainer may hold the players back."""
 
 
-def position_layout(game: RowGame) -> Layout:
+def position_layout(game: PlanesGame) -> Layout:
     """Return the layout of a position: a row of `bray_algo.search.alphazero.SearchEpisode`."""
     position = {
         "observation": game.observation(game.initial(1))[0],
@@ -33,11 +33,17 @@ def position_layout(game: RowGame) -> Layout:
     return Layout(nested.spec(position))
 
 
-def network(game: RowGame, hidden: Sequence[int], seed: int) -> BoardNetwork:
+def network(game: PlanesGame, hidden: Sequence[int], seed: int) -> BoardNetwork:
     """Make a policy and value network for a game, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return BoardNetwork(game.shape, game.num_actions, window=game.length, hidden=hidden)
+        return BoardNetwork(
+            game.shape,
+            game.num_actions,
+            planes=game.observation(game.initial(1)).shape[1],
+            window=game.window,
+            hidden=hidden,
+        )
 
 
 def turned(positions: dict[str, Tensor], cells: Tensor, actions: Tensor) -> dict[str, Tensor]:
@@ -45,7 +51,7 @@ def turned(positions: dict[str, Tensor], cells: Tensor, actions: Tensor) -> dict
 
     Args:
         positions: Leaves of `position_layout`, `[B, …]`.
-        cells: Order of the cells, one of `RowGame.symmetries`.
+        cells: Order of the cells, one of `PlanesGame.symmetries`.
         actions: Order of the actions of the same symmetry.
     """
     planes = positions["observation"]
@@ -82,7 +88,7 @@ class SelfPlayer:
 
     def __init__(
         self,
-        game: RowGame,
+        game: PlanesGame,
         model: Any,
         buffer: BufferProtocol,
         *,
