@@ -219,6 +219,57 @@ def test_integers_and_nested_observations_that_do_not_fit(
         assert message in str(caught.value)
 
 
+UNITS = {
+    "observation": {"units": {"most": 3, "features": 2}, "gold": {"shape": [1]}},
+    "action": {"discrete": 2},
+}
+
+
+@contextmanager
+def served_sets() -> Iterator[tuple[ServerThread, Coin]]:
+    spec = {"units": ArraySpec(np.dtype("f4"), (3, 3)), "gold": ArraySpec(np.dtype("f4"), (1,))}
+    model = Coin(spec)
+    factory = PolicyActor.factory(model, PolicyConfig(spaces=UNITS))
+    with closing(ServerThread(factory, http_port=0)) as server:
+        yield server, model
+
+
+@pytest.mark.parametrize(
+    ("units", "rows"),
+    [
+        ([], [[0, 0, 0]] * 3),
+        ([[1, 2.5]], [[1, 2.5, 1], [0, 0, 0], [0, 0, 0]]),
+        ([[1, 2], [3, 4], [5, 6]], [[1, 2, 1], [3, 4, 1], [5, 6, 1]]),
+        ([[7, 8, 1], [0, 0, 0], [9, 9, 1]], [[7, 8, 1], [0, 0, 0], [9, 9, 1]]),
+    ],
+    ids=["nobody", "one", "full", "padded already"],
+)
+def test_sets_are_lists_of_members(units: Any, rows: Any) -> None:
+    with served_sets() as (server, model), Client(server.addresses[0]) as client:
+        client.start(SESSION, JsonBody(b"{}"))
+        client.tick(SESSION, as_json({"observation": {"units": units, "gold": [1]}}))
+        (seen,) = model.seen
+        assert seen["units"].dtype == np.float32
+        assert seen["units"].tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        ([[1, 2]] * 4, r"observation/units: expected up to 3 members of 2 numbers.*\(4, 2\)"),
+        ([[1, 2, 3, 4]], "observation/units: expected up to 3 members of 2 numbers"),
+        ([[1, 2], [3]], "observation/units: .*got lists of unequal lengths"),
+        ("soldiers", "observation/units: .*got a string"),
+        (5, "observation/units: .*got one number"),
+    ],
+)
+def test_what_is_no_set_is_the_clients_error(units: Any, words: str) -> None:
+    with served_sets() as (server, _), Client(server.addresses[0]) as client:
+        client.start(SESSION, JsonBody(b"{}"))
+        with pytest.raises(ServiceError, match=f"bad_request: .*{words}"):
+            client.tick(SESSION, as_json({"observation": {"units": units, "gold": [1]}}))
+
+
 def test_a_recorded_session_in_json_reads_as_one_in_the_codec(tmp_path: Path) -> None:
     bodies = []
     for folder, form, observation in (

@@ -25,6 +25,7 @@ from bray_actor.episodes import EpisodeLog, PlayedEpisode, checked_metrics, reco
 from bray_actor.policy.decision import Decision, Decoder
 from bray_actor.policy.decoder import check_outputs, decoder_for
 from bray_actor.policy.lane_barrier import LaneBarrier
+from bray_actor.policy.set_padding import has_sets, pad_sets
 from bray_actor.policy.step_budget import Pace
 from bray_actor.reset_options import ResetOptions
 from bray_actor.segment import SegmentWriter, observation_spec
@@ -91,6 +92,17 @@ class PolicyConfig:
         actions = ActionVector(Spaces.parse("policy", self.spaces).action)
         return None if actions.is_plain else actions
 
+    def set_spaces(self) -> Nested:
+        """Return what the policy sees, if it holds sets; else nothing.
+
+        Raises:
+            ConfigError: `spaces` is no description of spaces.
+        """
+        if self.spaces is None:
+            return {}
+        observation = Spaces.parse("policy", self.spaces).observation
+        return observation if has_sets(observation) else {}
+
 
 class PolicyActor(Actor):
     """Asks the model for each observation; with a buffer it records what happens.
@@ -149,6 +161,7 @@ class PolicyActor(Actor):
         self._state = np.zeros(config.state_size, np.float32)
         self._random = random.Random(f"{config.seed}/{session}")
         self._decoder: Decoder | None = None
+        self._sets: Nested | None = None  # read when a body in JSON comes
         self._has_acted = False  # and the outcome has not come yet
         self._is_recorded = True  # the step at hand
         self._return = 0.0
@@ -256,8 +269,11 @@ class PolicyActor(Actor):
         """
         spec = self._observation_spec()
         if spec is not None:
+            if self._sets is None:
+                self._sets = self._config.set_spaces()
             try:
-                fitted = json_fit.fit(message["observation"], spec, "observation")
+                observation = pad_sets(message["observation"], self._sets, "observation")
+                fitted = json_fit.fit(observation, spec, "observation")
             except SpecError as error:
                 raise ServiceError("bad_request", str(error)) from error
             message["observation"] = fitted
