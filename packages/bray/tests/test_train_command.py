@@ -19,9 +19,10 @@ from bray import registry
 from bray.algorithms.alphazero import AlphaZero
 from bray.algorithms.dqn import DQN
 from bray.goal import Goal, Outcome, conclude
-from bray.templates.loading import load
+from bray.templates.loading import compose, load
 from bray.training.algorithm import load_algorithm
 from bray_core.cli import main
+from bray_core.errors import ConfigError
 
 
 def outcome(goal: Goal) -> Outcome:
@@ -200,3 +201,40 @@ def test_what_there_is_not_is_named(
 ) -> None:
     assert bray(tmp_path, algorithm, task, "--goal", "1", "--trial", "mine") == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "settings"),
+    [
+        (["connect_four_v3"], "matches", {}),
+        (["open_spiel:kuhn_poker(players=3)", "num_envs=2"], "matches", {"num_envs": 2}),
+        (["bray:tic-tac-toe"], "matches", {}),
+        (["simple_spread_v3", "kwargs.N=2"], "agents", {"kwargs": {"N": 2}}),
+        (["simple_spread_v3", "source.kind=matches"], "matches", {}),
+    ],
+)
+def test_games_of_several_agents_need_no_template(
+    words: list[str], kind: str, settings: dict[str, Any]
+) -> None:
+    task, *overrides = words
+    template = compose("ppo", task, ["seed=3", "learning_rate=1e-3", *overrides])
+    assert template.seed == 3
+    assert template.composition is not None
+    (source,) = template.composition.sources.values()
+    assert (source.kind, source.config.environment) == (kind, task)
+    assert {name: getattr(source.config, name) for name in settings} == settings
+    (learner,) = template.composition.learners.values()
+    assert learner.parts.trainer.learning_rate == 1e-3
+
+
+def test_a_game_of_others_trains_by_one_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "ppo", "open_spiel:kuhn_poker", "steps_per_replay=64", "minibatch_size=64"]
+    words += ["hidden=[4]", "--frames", "128", "--episodes", "2", "--project", str(tmp_path)]
+    assert main([*words, "--trial", "kuhn"]) == 0
+    assert "open_spiel:kuhn_poker has ended" in capsys.readouterr().out
+    assert main(["train", "ppo", "simple_tag_v3", "--project", str(tmp_path)]) == 2
+    assert "give each kind a model of its own" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"did you mean 'matches'"):
+        compose("ppo", "simple_spread_v3", ["source.kind=mtches"])

@@ -116,14 +116,19 @@ def _override(
     for text in overrides:
         key, equals, value = text.partition("=")
         key = RENAMED.get(key, key)
-        if equals and "." not in key and key not in (*PLURALS, *PLURALS.values(), *WHOLE):
+        if equals and key.partition(".")[0] not in (*PLURALS, *PLURALS.values(), *WHOLE):
             alone.append((key, value))
         else:
             full = as_written(root, written.full_key(key))
             override(root, f"{full}{equals}{value}", COMMAND_LINE)
     for key, value in alone:
         reader = _Reader(root.copy(), SettingsBuilder(), runs_own_code=runs_own_code)
-        full = as_written(root, _found(key, reader.settings()))
+        setting, dot, rest = key.partition(".")
+        known = reader.settings()
+        if dot and setting not in known:  # which is told with its place when all is loaded
+            full = as_written(root, written.full_key(key))
+        else:
+            full = as_written(root, _found(setting, known)) + dot + rest
         override(root, f"{full}={value}", COMMAND_LINE)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bray import registry
+from bray.games.board_game import PREFIX
 from bray.sources.curriculum import Curriculum
 from bray.templates.callbacks import check_callbacks
 from bray.templates.full_form import read_composition, source_names
@@ -17,6 +18,8 @@ from bray.templates.schema import RENAMED, chosen_schema, template_of
 from bray.templates.template import Template, names
 from bray.templates.written_parts import is_full_form
 from bray.training.algorithm import PARTS, Algorithm, load_algorithm
+from bray_actor.multi_agent.making import OPEN_SPIEL
+from bray_actor.multi_agent.pettingzoo_modules import import_known, known_modules
 from bray_actor.spaces import resolve
 from bray_core.config import load_text
 from bray_core.errors import ConfigError
@@ -29,6 +32,7 @@ from bray_core.settings.settings_tree import parse as parse_tree
 
 _WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep", "callbacks", "sinks")
 """Keys of a template that are no settings of an algorithm."""
+_KIND = "source.kind"
 _OWN = partial(chosen_schema, runs_own_code=True)
 
 
@@ -93,6 +97,9 @@ def load(name: str, overrides: Sequence[str] = (), environment: str | None = Non
 def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
     """Return the template of an algorithm and a task, with what suits these.
 
+    A game of PettingZoo or OpenSpiel is played by one policy for all agents: in matches where they
+    take turns, else together; `source.kind=` says otherwise.
+
     Args:
         name: name of the algorithm.
         task: what is played, such as a Gymnasium id.
@@ -102,10 +109,32 @@ def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
         ConfigError: the algorithm or a setting is unknown, or out of range.
     """
     algorithm = load_algorithm(name)
+    told = [one.partition("=")[2].strip() for one in overrides if _key(one) == _KIND]
+    kind = told[-1] if told else _kind_of_source(algorithm, task)
+    if kind is not None:
+        source = f"{{kind: {_quoted(kind)}, environment: {_quoted(task)}}}"
+        tree = parse_tree(f"algorithm: {_quoted(name)}\nsource: {source}", "command line")
+        others = [one for one in overrides if _key(one) != _KIND]
+        composition = read_composition(tree, others, os.environ, runs_own_code=True)
+        return _own_code_checked(Template.of(composition))
     written = [f"source.environment={_quoted(task)}", *_dotted(algorithm, overrides)]
     text = f"algorithm: {_quoted(name)}"
     loaded = load_text(text, "command line", _OWN, overrides=written, environment=os.environ)
     return _own_code_checked(template_of(loaded))
+
+
+def _kind_of_source(algorithm: type[Algorithm[Any]], task: str) -> str | None:
+    """Return what kind of source plays a game of several agents; None: the algorithm's own."""
+    if algorithm.takes.plays != "environments":
+        return None
+    if task.startswith((OPEN_SPIEL, PREFIX)):
+        return "matches"
+    if not task.rpartition("_v")[2].isdigit() or task not in known_modules():
+        return None
+    try:
+        return "agents" if hasattr(import_known(task), "parallel_env") else "matches"
+    except ImportError:  # which is told where it is made
+        return "agents"
 
 
 def parse(text: str, source: str) -> Template:
