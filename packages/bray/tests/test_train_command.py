@@ -21,6 +21,7 @@ from bray.algorithms.dqn import DQN
 from bray.goal import Goal, Outcome, conclude
 from bray.templates.loading import compose, load
 from bray.training.algorithm import load_algorithm
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_core.cli import main
 from bray_core.errors import ConfigError
 
@@ -225,6 +226,72 @@ def test_games_of_several_agents_need_no_template(
     assert {name: getattr(source.config, name) for name in settings} == settings
     (learner,) = template.composition.learners.values()
     assert learner.parts.trainer.learning_rate == 1e-3
+
+
+PAIR = """
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+
+
+class Pair(ParallelEnv):
+    metadata = {"name": "pair"}
+    possible_agents = ["a", "b"]
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 1, (2,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(2)
+
+    def of_all(self, value):
+        return dict.fromkeys(self.possible_agents, value)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.steps = list(self.possible_agents), 0
+        return self.of_all(np.zeros(2, np.float32)), self.of_all({})
+
+    def step(self, actions):
+        self.steps += 1
+        ends, same = self.steps == 3, float(actions["a"] == actions["b"])
+        self.agents = [] if ends else self.agents
+        seen = self.of_all(np.zeros(2, np.float32))
+        return seen, self.of_all(same), self.of_all(ends), self.of_all(False), self.of_all({})
+
+
+class Duel(AECEnv):
+    pass
+
+
+def make():
+    return Pair()
+"""
+
+
+def test_a_class_of_pettingzoo_trains_by_one_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "pair_that_plays.py"
+    file.write_text(PAIR)
+    words = ["train", "ppo", f"{file}:Pair", "steps_per_replay=64", "minibatch_size=64"]
+    words += ["hidden=[4]", "--frames", "128", "--episodes", "2", "--project", str(tmp_path)]
+    assert main([*words, "--trial", "pair"]) == 0
+    assert "has ended: mean return" in capsys.readouterr().out
+    assert main(["watch", str(tmp_path / "pair")]) == 2
+    assert "error: environment: it draws nothing: expected `render()`" in capsys.readouterr().err
+
+
+def test_classes_of_pettingzoo_are_known_by_their_base(tmp_path: Path) -> None:
+    file = tmp_path / "pair_of_two.py"
+    file.write_text(PAIR)
+    for name, kind in (("Pair", "agents"), ("Duel", "matches")):
+        composition = compose("ppo", f"{file}:{name}").composition
+        assert composition is not None
+        assert [source.kind for source in composition.sources.values()] == [kind]
+    assert compose("ppo", f"{file}:make").composition is None, "what it returns is not known yet"
+    assert compose("ppo", f"{file}:make", ["source.kind=agents"]).composition is not None
+    with pytest.raises(ConfigError, match=r"expected a gymnasium\.Env, got Pair: .*source\.kind="):
+        EnvironmentSpec.of(f"{file}:make").make()
 
 
 def test_a_game_of_others_trains_by_one_command(

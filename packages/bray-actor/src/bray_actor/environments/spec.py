@@ -227,9 +227,12 @@ class EnvironmentSpec:
         made = self._called(find_user_code(self.environment))
         if isinstance(made, gymnasium.Env):
             return made
+        cure = "derive the class from gymnasium.Env, or return one"
+        if hasattr(made, "possible_agents"):
+            cure = "a game of several agents is played with source.kind=agents or matches"
         raise ConfigError(
             f"environment: {self.environment}: expected a gymnasium.Env, got "
-            f"{type(made).__name__}: derive the class from gymnasium.Env, or return one"
+            f"{type(made).__name__}: {cure}"
         )
 
     def _called(self, make: Any) -> Any:

@@ -48,7 +48,10 @@ class PettingZooGame(ABC):
 
     def render(self) -> Any:
         """Return the game as it stands, an image `[H, W, 3]` or text; None: it draws nothing."""
-        return self._env.render()
+        try:
+            return self._env.render()
+        except NotImplementedError:  # PettingZoo's own, where an environment has none
+            return None
 
     def close(self) -> None:
         """Close the environment."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from bray_core.config import load_text
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG
 from bray_core.metrics.named_sinks import find_sinks
+from bray_core.process.user_modules import find_user_code
 from bray_core.settings.choice import closest
 from bray_core.settings.settings_load import load_tree
 from bray_core.settings.settings_tree import Value, read, unwrap
@@ -33,6 +35,7 @@ from bray_core.settings.settings_tree import parse as parse_tree
 _WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep", "callbacks", "sinks")
 """Keys of a template that are no settings of an algorithm."""
 _KIND = "source.kind"
+_PETTINGZOO = {"ParallelEnv": "agents", "AECEnv": "matches"}
 _OWN = partial(chosen_schema, runs_own_code=True)
 
 
@@ -129,12 +132,24 @@ def _kind_of_source(algorithm: type[Algorithm[Any]], task: str) -> str | None:
         return None
     if task.startswith((OPEN_SPIEL, PREFIX)):
         return "matches"
+    if task.rpartition(":")[2].isidentifier() and ":" in task:
+        return _kind_of_class(task)
     if not task.rpartition("_v")[2].isdigit() or task not in known_modules():
         return None
     try:
         return "agents" if hasattr(import_known(task), "parallel_env") else "matches"
     except ImportError:  # which is told where it is made
         return "agents"
+
+
+def _kind_of_class(task: str) -> str | None:
+    """Return what kind of source plays a class of PettingZoo's, named as `module:Class`."""
+    found = None
+    with contextlib.suppress(Exception):  # which is told where the environment is made
+        found = find_user_code(task)
+    bases = getattr(found, "__mro__", ())
+    names = {base.__name__ for base in bases if base.__module__.startswith("pettingzoo.")}
+    return next((kind for name, kind in _PETTINGZOO.items() if name in names), None)
 
 
 def parse(text: str, source: str) -> Template:
