@@ -255,8 +255,8 @@ def test_mistakes_are_told(agent: TrainedAgent, trial: Path, tmp_path: Path) -> 
         bray.load(trial, policy="runner")
     with pytest.raises(ConfigError, match="unknown setting"):
         bray.train("CartPole-v1", algorithm="ppo", learning_speed=1)
-    with pytest.raises(ConfigError, match=r"wrappers: expected a number, a word.*got type"):
-        bray.train("CartPole-v1", algorithm="ppo", wrappers=int)
+    with pytest.raises(ConfigError, match=r"wrappers: expected a number, a word.*got set"):
+        bray.train("CartPole-v1", algorithm="ppo", wrappers={1})
     assert not (tmp_path / "trials").exists()
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bray_actor.environments.error_limit import ERROR, ErrorLimit, renewed_seed, tell_error
-from bray_core.errors import DeadlineError
+from bray_core.errors import BrayError, DeadlineError
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +76,16 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         context = multiprocessing.get_context(_START)
         context.set_forkserver_preload(["bray_actor.environments.processes"])
         make = partial(_make_in_process, self._make, os.getpid())
-        return AsyncVectorEnv(
-            [make] * self.num_envs, context=_START, autoreset_mode=AutoresetMode.SAME_STEP
-        )
+        try:
+            return AsyncVectorEnv(
+                [make] * self.num_envs, context=_START, autoreset_mode=AutoresetMode.SAME_STEP
+            )
+        except _DIED as error:
+            raise BrayError(
+                f"environment: a process of {self._name} ended before it had an environment: what "
+                "it said stands above. A program that starts processes keeps what it does below "
+                "`if __name__ == '__main__':`, for each of them runs its file"
+            ) from error
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Begin all episodes."""

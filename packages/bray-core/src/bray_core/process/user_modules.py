@@ -36,11 +36,15 @@ def import_user_module(name: str) -> ModuleType:
 def import_user_file(path: Path) -> ModuleType:
     """Import a file under its own name, as `python -m` beside it would; once.
 
+    The file of the running program is not run again: it is the module `__main__`.
+
     Raises:
         ImportError: There is no such file, a module of its name is loaded already, or its own
             imports fail.
     """
     path = path.resolve()
+    if path == _program_file():
+        return sys.modules["__main__"]
     known = sys.modules.get(path.stem)
     if known is not None:
         if getattr(known, "__file__", None) == str(path):
@@ -82,6 +86,41 @@ def find_user_code(name: str) -> Any:
     """
     where, _, attribute = name.rpartition(":")
     return getattr(import_user_code(where), attribute)
+
+
+def is_of_program(name: str) -> bool:
+    """Return whether `module:name` or `file.py:name` lies in the running program itself."""
+    where = name.rpartition(":")[0]
+    return where == "__main__" or (
+        where.endswith(".py") and Path(where).resolve() == _program_file()
+    )
+
+
+def code_name(value: object) -> str | None:
+    """Return the name by which `find_user_code` gives this very object; None where there is none.
+
+    What lies at the top of a module is `module:name`, in the file of the running program
+    `file.py:name`, so that other programs find it; in a notebook `__main__:name`. Lambdas and what
+    a function has made have no such name.
+    """
+    where, attribute = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
+    if where == "__main__" and (file := _program_file()) is not None:
+        where = str(file)
+    if not isinstance(where, str) or not attribute.isidentifier():
+        return None
+    try:
+        found = find_user_code(f"{where}:{attribute}")
+    except NOT_FOUND:
+        return None
+    return f"{where}:{attribute}" if found is value else None
+
+
+def _program_file() -> Path | None:
+    """Return the file of the running program; None of a notebook or an interpreter."""
+    where = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not isinstance(where, str) or not where.endswith(".py"):
+        return None
+    return Path(where).resolve()
 
 
 def check_code_name(where: str, name: object, expected: str = CLASS_FORMS) -> str:

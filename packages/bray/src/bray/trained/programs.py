@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -15,10 +15,12 @@ from bray.run import Run, init
 from bray.templates.loading import compose
 from bray.templates.loading import load as load_template
 from bray.trained.agent import TrainedAgent
+from bray.trained.environment_names import environment_name
 from bray.trained.evaluation_videos import with_videos
 from bray.trained.first_episodes import record_first_episodes
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import PROJECT, as_name, trial_name
+from bray_core.process.user_modules import code_name
 
 _OPTIONS = {
     "goal": "goal.episode_return",
@@ -29,7 +31,7 @@ _OPTIONS = {
 
 
 def train(
-    environment: str,
+    environment: str | Callable[..., Any],
     algorithm: str | None = None,
     *,
     goal: float | None = None,
@@ -47,8 +49,10 @@ def train(
     that has reached its goal is loaded as it is.
 
     Args:
-        environment: a Gymnasium id; without `algorithm` the name of a template that ships with
-            bray, such as `cartpole`, or the path of one.
+        environment: a Gymnasium id, `module:Class`, `file.py:Class`, or a class or function that
+            returns an environment; without `algorithm` the name of a template that ships with
+            bray, such as `cartpole`, or the path of one. Ray's processes, and those of
+            `stepping="processes"`, take what lies at the top of a module or of the program's file.
         algorithm: name of the algorithm, such as `ppo`; None: a template says it.
         goal: mean return that an evaluation must reach; None: the template's, or the one that the
             environment is registered with.
@@ -58,7 +62,8 @@ def train(
         trial: folder of the trial; None: the one that the command would make below `trials`.
         runtime: `local` for this process, `ray` for a cluster.
         callbacks: what is told how training goes, see `bray.Callback`.
-        settings: settings of the algorithm and its parts, such as `learning_rate=3e-4`.
+        settings: settings of the algorithm and its parts, such as `learning_rate=3e-4`; what names
+            code takes the class or function itself, too, such as `network=HeroNet`.
 
     Returns:
         The trained policy; it need not have reached the goal: `evaluate` says how good it is.
@@ -69,11 +74,19 @@ def train(
     """
     written = overrides_of(settings, goal=goal, frames=frames, episodes=episodes, seed=seed)
     if algorithm is None:
+        if not isinstance(environment, str):
+            raise ConfigError(
+                f"algorithm: expected one for {environment!r}, such as 'ppo', got None: only a "
+                "template says its own"
+            )
         template = load_template(environment, written)
         name = as_name(Path(environment).stem)
     else:
-        template = compose(algorithm, environment, written)
-        name = trial_name(algorithm, environment, template.seed)
+        stepping = settings.get("stepping", settings.get("source.stepping"))
+        in_processes = runtime == "ray" or stepping == "processes"
+        task = environment_name(environment, needs_processes=in_processes)
+        template = compose(algorithm, task, written)
+        name = trial_name(algorithm, task, template.seed)
     folder = PROJECT / name if trial is None else Path(trial)
     wanted = completed_goal(template)
     if already_reached(folder, wanted) is None:
@@ -100,12 +113,21 @@ def _override(name: str, value: object) -> str:
         ConfigError: it cannot be written.
     """
     try:
-        return f"{name}={json.dumps(value)}"
+        return f"{name}={json.dumps(value, default=_named)}"
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"{name}: expected a number, a word, a list or a mapping, got {type(value).__name__}: "
-            "name code of yours as module:Class or file.py:Class"
+            "code of yours lies at the top of a module or of the program's file, or is named as "
+            "module:Class or file.py:Class"
         ) from error
+
+
+def _named(value: object) -> str:
+    """Return the name of a class or function, such as a network or a wrapper of one's own."""
+    name = code_name(value)
+    if name is None:
+        raise TypeError
+    return name
 
 
 def _open(

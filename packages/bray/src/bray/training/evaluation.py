@@ -1,9 +1,9 @@
 """Evaluation: whole episodes by a version that does not change meanwhile.
 
 Policies are evaluated as production would see them: a gamecore process calls them over the wire.
-Environments of Gymnasium's own are played in this process instead, with the same returns and in a
-fraction of the time, unless `Goal.evaluate_over_the_wire` is set. Policies of teams play in this
-process.
+Environments of Gymnasium's own, and of the running program, are played in this process instead,
+with the same returns and in a fraction of the time, unless `Goal.evaluate_over_the_wire` is set.
+Policies of teams play in this process.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from bray_actor.runners.most_likely_play import play_most_likely
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, DeadlineError
+from bray_core.process.user_modules import is_of_program
 from bray_core.protocols import ModelProtocol
 from bray_core.spaces import Spaces
 from bray_model import Model as LocalModel
@@ -113,8 +114,10 @@ def evaluate_latest(
 def plays_here(environment: str | EnvironmentSpec) -> bool:
     """Return whether an environment is evaluated in this process.
 
-    Gymnasium's own are, which cannot take this process with them. Others keep a process of their
-    own, and so do Atari games, whose actions are drawn by each session.
+    Gymnasium's own are, which cannot take this process with them, and those that perhaps no other
+    process knows: ids that this one has registered, and what the running program itself defines.
+    Others keep a process of their own, and so do Atari games, whose actions are drawn by each
+    session.
 
     Args:
         environment: a Gymnasium id, or how it is made.
@@ -122,10 +125,15 @@ def plays_here(environment: str | EnvironmentSpec) -> bool:
     spec = EnvironmentSpec.of(environment)
     if spec.is_atari or spec.stepping != "worker":
         return False
+    if any(map(is_of_program, (spec.environment, *spec.wrappers))):
+        return True
     if not all(wrapper.startswith("gymnasium.") for wrapper in spec.wrappers):
         return False
     known = gymnasium.registry.get(resolve(spec.environment))
-    return known is not None and str(known.entry_point).startswith("gymnasium.envs.")
+    if known is None:
+        return False
+    module = spec.environment.rpartition(":")[0]
+    return not module or str(known.entry_point).startswith("gymnasium.envs.")
 
 
 def evaluate_here(
