@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from bray.goal import Goal
 from bray.policies.config import NetworkConfig
@@ -33,11 +35,16 @@ from bray_model import Model
         (EnvironmentSpec(environment="CartPole-v1", wrappers=("own.py:Wrapper",)), False),
         ("gymnasium.envs.classic_control:CartPoleEnv", False),  # nobody has registered that
         ("ALE/Pong-v5", False),
+        ("OfThisProcess-v0", True),
+        ("__main__:OfANotebook", True),
+        (EnvironmentSpec(environment="CartPole-v1", wrappers=("__main__:Wrapper",)), True),
     ],
 )
 def test_gymnasiums_own_environments_are_played_in_this_process(
-    environment: str | EnvironmentSpec, is_here: bool
+    environment: str | EnvironmentSpec, is_here: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    spec = EnvSpec("OfThisProcess-v0", entry_point="own:Environment")
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
     assert plays_here(environment) is is_here
 
 
