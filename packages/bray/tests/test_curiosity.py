@@ -16,12 +16,13 @@ from bray.goal import Goal
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import make_policy
 from bray.sources.environments import read_spaces
-from bray.training.curiosity import Curiosity
+from bray.training.exploration.curiosity import Curiosity
 from bray.training.on_policy import segment_layout
 from bray_buffer import Buffer, BufferConfig
+from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
-from bray_core.spaces import Spaces
+from bray_core.spaces import LeafSpace, Spaces
 from bray_trainer.sequences import next_observation, time_major
 
 CORRIDOR = "bray.sources.tasks:LongCorridor-v0"
@@ -178,16 +179,77 @@ def test_of_a_stack_of_frames_the_last_is_read() -> None:
     assert torch.equal(segments["reward"], other["reward"])
 
 
-def test_what_does_not_go_together_is_refused() -> None:
+OBSERVATIONS: dict[str, Any] = {
+    "image": {"shape": [32, 24, 3], "dtype": "uint8", "low": 0, "high": 255},
+    "channels first": {"shape": [3, 40, 44], "low": 0.0, "high": 1.0},
+    "grid": {"shape": [7, 7, 3], "dtype": "uint8"},
+    "grey": {"shape": [20, 30], "dtype": "uint8"},
+    "stack": {"shape": [4, 32, 32, 1], "dtype": "uint8"},
+    "set": {"most": 5, "features": 3},
+    "large category": {"discrete": 5000},
+    "nested": {
+        "image": {"shape": [9, 8, 3], "dtype": "uint8"},
+        "units": {"most": 4, "features": 2},
+        "self": [{"shape": [3]}, {"multi_discrete": [2, 3000]}, {"multi_binary": 4}],
+        "action_mask": {"multi_binary": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("name", OBSERVATIONS)
+def test_observations_of_any_space_are_read(name: str) -> None:
+    told = {"observation": OBSERVATIONS[name], "action": {"discrete": 2}}
+    spaces = Spaces.parse("any", told)
+    rng = np.random.default_rng(1)
+
+    def drawn(lead: tuple[int, ...]) -> Any:
+        def draw(leaf: LeafSpace) -> torch.Tensor:
+            shape, kind = (*lead, *leaf.shape), np.dtype(leaf.dtype).kind
+            high = min(leaf.sizes, default=2 if kind == "b" or leaf.kind == "binary" else 9)
+            real = kind == "f"
+            found = rng.normal(size=shape) if real else rng.integers(0, high, shape)
+            return torch.from_numpy(np.asarray(found).astype(leaf.dtype))
+
+        leaves = [draw(leaf) for _, leaf in nested.items(spaces.observation)]
+        return nested.unflatten(spaces.observation, leaves)
+
+    segments = {
+        "observation": drawn((6, 3)),
+        "final_observation": drawn((3,)),
+        "length": torch.tensor([6, 1, 4]),
+    }
+    made = curiosity(spaces)
+    bonuses = []
+    for _ in range(150):
+        replayed = {**segments, "reward": torch.zeros(6, 3)}
+        made.add_bonus(replayed)
+        bonuses.append(replayed["reward"])
+    assert (bonuses[0][0] > 0).all()  # rated, and worth less once it is known
+    assert (bonuses[0][1:, 1] == 0).all()
+    rows = made._reader(segments["observation"]).flatten(0, 1)
+    fresh = curiosity(spaces)
+    fresh.networks.observations.load_state_dict(made.networks.observations.state_dict())
+    assert made.networks(rows).mean() < 0.5 * fresh.networks(rows).mean()
+
+
+def test_values_of_a_large_category_differ() -> None:
+    spaces = Spaces.parse("any", {"observation": {"discrete": 5000}, "action": {"discrete": 2}})
+    read = curiosity(spaces)._reader(torch.tensor([0, 1, 2, 4999]))
+    assert read.shape == (4, 13)
+    assert torch.equal(read @ 2.0 ** torch.arange(13), torch.tensor([0.0, 1.0, 2.0, 4999.0]))
+
+
+def test_absent_members_of_a_set_say_nothing() -> None:
     spaces = Spaces.parse(
-        "pictures",
-        {
-            "observation": {"shape": [32, 32, 3], "dtype": "uint8", "low": 0, "high": 255},
-            "action": {"discrete": 2},
-        },
+        "any", {"observation": {"most": 2, "features": 1}, "action": {"discrete": 2}}
     )
-    with pytest.raises(ConfigError, match=r"trainer\.curiosity: .*a stack of frames.*pictures"):
-        curiosity(spaces)
+    read = curiosity(spaces)._reader
+    one = torch.tensor([[3.0, 1.0], [7.0, 0.0]])
+    other = torch.tensor([[3.0, 1.0], [-1.0, 0.0]])
+    assert torch.equal(read(one), read(other))
+
+
+def test_what_does_not_go_together_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.curiosity: expected 0 for several ranks"):
         appo.APPO.of("CartPole-v1", curiosity=1.0, num_ranks=2)
     with pytest.raises(ConfigError, match="curiosity: expected 0 or more, got -1"):

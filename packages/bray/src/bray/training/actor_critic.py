@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from bray.training.compute import ComputeConfig
-from bray.training.curiosity import Curiosity
+from bray.training.exploration.curiosity import Curiosity
 from bray.training.on_policy_trainer import OnPolicyTrainer
 from bray.training.play_gap import PlayGap
 from bray_algo.distributions import outputs as distribution
@@ -81,7 +81,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         kwargs: see `args`.
 
     Raises:
-        ConfigError: `part.curiosity` is set, and observations are none that it reads.
+        ConfigError: `part.curiosity` is set, and `spaces` is not.
     """
 
     def __init__(

@@ -1,0 +1,1 @@
+"""What makes a policy try what it has rarely seen."""
