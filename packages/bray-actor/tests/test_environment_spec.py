@@ -145,7 +145,8 @@ def test_a_class_that_is_not_registered_a_file_and_a_function(games: str) -> Non
     assert EnvironmentSpec.of("CartPole-v1").to_json() == '{"environment": "CartPole-v1"}'
 
 
-def test_what_cannot_be_made_is_told_in_words(games: str) -> None:
+def test_what_cannot_be_made_is_told_in_words(games: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
     for settings, words in (
         ({"environment": f"{games}:nothing"}, r"expected a gymnasium.Env, got int"),
         ({"environment": f"{games}:Pusch"}, r"environment: unknown"),

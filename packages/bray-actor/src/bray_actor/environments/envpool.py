@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -39,7 +40,7 @@ class EnvPoolEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         kwargs: Options of `envpool.make_gymnasium`.
 
     Raises:
-        ConfigError: EnvPool is not installed, or does not know the environment.
+        ConfigError: EnvPool is not installed, or does not know the environment or an option.
     """
 
     def __init__(self, environment: str, num_envs: int, kwargs: Mapping[str, Any]) -> None:
@@ -60,9 +61,19 @@ class EnvPoolEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def _make(self, seed: int) -> Any:
-        return self._module.make_gymnasium(
-            self._environment, num_envs=self.num_envs, seed=seed, **self._kwargs
-        )
+        try:
+            pool = self._module.make_gymnasium(
+                self._environment, num_envs=self.num_envs, seed=seed, **self._kwargs
+            )
+        except (AssertionError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"kwargs: expected options that EnvPool's {self._environment} takes, got "
+                f"{self._kwargs}: {error}"
+            ) from error
+        with warnings.catch_warnings():  # a pool makes its spaces once, of bounds in float64
+            warnings.filterwarnings("ignore", message=".*precision lowered by casting")
+            _ = pool.observation_space, pool.action_space
+        return pool
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
         """Begin all episodes; a seed makes the pool anew, which takes it only then."""
