@@ -6,7 +6,8 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -76,7 +77,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         context = multiprocessing.get_context(_START)
         context.set_forkserver_preload(["bray_actor.environments.processes"])
         make = partial(_make_in_process, self._make, os.getpid())
-        return AsyncVectorEnv(
+        return _QuietEnvironments(
             [make] * self.num_envs, context=_START, autoreset_mode=AutoresetMode.SAME_STEP
         )
 
@@ -177,6 +178,16 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         elif not self._inner.closed:
             self._inner.close(**kwargs)
         self.closed = True
+
+
+class _QuietEnvironments(AsyncVectorEnv):  # type: ignore[misc]
+    """An `AsyncVectorEnv` that raises what its processes raised, and prints none of it."""
+
+    def _raise_if_errors(self, successes: Sequence[bool]) -> None:
+        if all(successes):
+            return
+        with warnings.catch_warnings(action="ignore"):
+            super()._raise_if_errors(successes)
 
 
 def _make_in_process(make: Callable[[], Any], parent: int) -> Any:

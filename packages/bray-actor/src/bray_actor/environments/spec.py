@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bray_actor.atari import is_atari, make_atari
-from bray_actor.environments.spec_text import made_with, short_name, spec_from_json, spec_to_json
+from bray_actor.environments.spec_text import (
+    made_with,
+    short_name,
+    spec_from_json,
+    spec_to_json,
+    wrapped,
+)
 from bray_actor.episodes import check_names
 from bray_actor.spaces import has_sets, import_gymnasium, resolve
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import check_code_name, find_named_code, find_user_code
+from bray_core.process.user_modules import check_code_name, find_user_code
 from bray_core.settings.ranges import PositiveInt, check_fields
 
 MOST_STEPS = 10_000
@@ -211,7 +217,7 @@ class EnvironmentSpec:
         if self.action_mask:
             from bray_actor.environments.action_mask import with_action_mask
 
-            env = with_action_mask(env, self.to_json())
+            env = with_action_mask(env, self.environment, self.to_json())
         return env
 
     def _of_id(self) -> Any:
@@ -240,7 +246,7 @@ class EnvironmentSpec:
 
     def _of_wrappers(self, env: Any) -> Any:
         for wrapper in self.wrappers:
-            env = find_named_code("wrappers", wrapper)(env)
+            env = wrapped(wrapper, env)
             if not isinstance(env, import_gymnasium().Env):
                 raise ConfigError(
                     f"wrappers: {wrapper}: expected an environment, got {type(env).__name__}: "
