@@ -155,7 +155,6 @@ class TestStartedByBray:
         with pytest.raises(BrayError, match=r"bad_spaces: observation: .* of 4 .* of 3 "):
             train(tmp_path, "ppo", PPO, command=GAME + " --tell 1", spaces=declared)
 
-
     def test_one_that_starts_no_session_is_said_to_be_waited_for(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
