@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,8 +25,10 @@ from bray_actor.gamecores.gamecore import play
 from bray_actor.spaces import resolve
 from bray_core import metrics
 from bray_core.errors import BrayError, ConfigError, SpecError
+from bray_server import ServerThread
 
 GAMES = """
+import os
 import gymnasium, numpy as np
 from gymnasium import spaces
 
@@ -110,6 +114,22 @@ class Old(Push):
     def reset(self):
         return np.zeros(2, np.float32)
 
+class Loud(Push):
+    def reset(self, *, seed=None, options=None):
+        print("welcome", flush=True)
+        os.write(1, b"from C++\\n")
+        return super().reset(seed=seed)
+
+class Leaving(Push):
+    def step(self, action):
+        raise SystemExit(3)
+
+class Many(gymnasium.vector.VectorEnv):
+    pass
+
+if "Many-v0" not in gymnasium.registry:
+    gymnasium.register("Many-v0", vector_entry_point=Many)
+
 class Wrong(Push):
     def __init__(self, of):
         super().__init__()
@@ -131,6 +151,7 @@ class Wrong(Push):
             "reward": lambda: (observation, np.ones(1), *rest),
             "no reward": lambda: (observation, None, *rest),
             "endless": lambda: (observation, float("inf"), *rest),
+            "no info": lambda: (observation, reward, *rest[:2], None),
             "grown": lambda: (np.zeros((2, 2)), reward, *rest),
             "later nan": lambda: (np.full(2, np.nan), reward, *rest),
         }[self.of]()
@@ -181,6 +202,8 @@ def test_what_cannot_be_made_is_told_in_words(games: str) -> None:
         ({"environment": f"{games}:Pusch"}, r"environment: unknown"),
         ({"environment": "absent.py:Push"}, r"needs the file absent.py, which cannot be"),
         ({"environment": f"{games}:Push", "kwargs": {"size": 1}}, r"kwargs: .* does not take"),
+        ({"environment": f"{games}:Many"}, r"got Many: make single ones of it, or let a script"),
+        ({"environment": f"{games}:Many-v0"}, r"Many-v0 is a vector environment alone: make sin"),
         ({"environment": f"{games}:Needs"}, r"kwargs: .*:Needs needs more: .*'size': write `kwar"),
         (
             {"environment": f"{games}:Broken"},
@@ -303,9 +326,9 @@ def test_an_environment_that_raises_is_made_anew(games: str, stepping: Any) -> N
     environments.close()
 
 
-def step_on(environments: Any) -> None:
+def step_on(environments: Any, number: int = 2) -> None:
     for _ in range(100):
-        environments.step(np.zeros(2, np.int64))
+        environments.step(np.zeros(number, np.int64))
 
 
 @pytest.mark.parametrize(
@@ -322,6 +345,7 @@ def step_on(environments: Any) -> None:
         ("reward", "step: reward: expected a finite number, got an array of shape .1,."),
         ("no reward", "step: reward: expected a finite number, got None"),
         ("endless", "step: reward: expected a finite number, got float 'inf'"),
+        ("no info", "step: info: expected a dict, got None"),
         ("grown", "step: observation: expected numbers of shape .2,., got an array of shape"),
     ],
 )
@@ -369,6 +393,27 @@ def test_an_environment_that_cannot_be_closed_has_been_played(
     for _ in range(2):
         EnvironmentSpec(environment=f"{games}:Stuck").make().close()
     assert caplog.text.count("the window is gone") == 1
+
+
+@pytest.mark.parametrize("stepping", ["worker", "processes"])
+def test_a_game_that_ends_the_program_counts_as_raised(games: str, stepping: Any) -> None:
+    spec = EnvironmentSpec(environment=f"{games}:Leaving", stepping=stepping)
+    environments = spec.make_vector(1)
+    environments.reset(seed=1)
+    words = rf":Leaving failed {MAX_ERRORS + 1} times .* SystemExit: 3 \({games}.py, line "
+    with pytest.raises(BrayError, match=words):
+        step_on(environments, 1)
+    environments.close()
+
+
+def test_what_a_game_prints_is_no_answer_of_its_process(games: str) -> None:
+    server = ServerThread(Zero)
+    words = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--env", f"{games}:Loud"]
+    words += ["--address", server.addresses[0], "--episodes", "2", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    server.close()
+    assert json.loads(done.stdout) == {"returns": [5.0, 5.0]}
+    assert "welcome\nfrom C++\n" in done.stderr
 
 
 def test_an_old_reset_is_told_what_to_write(games: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from bray_actor.environments.error_words import error_words
+from bray_actor.environments.error_words import RAISED, error_words
 from bray_actor.environments.outcomes import check_reset
 from bray_core import nested
 from bray_core.errors import BrayError, SpecError
@@ -49,7 +49,7 @@ def _tells_mask(env: Any, name: str) -> bool:
             begun = env.reset(seed=attempt)
             check_reset(env.observation_space, begun)
             return MASK in begun[1]
-        except Exception as error:  # noqa: BLE001  the boundary to code of others
+        except RAISED as error:  # the boundary to code of others
             last = error
     raise BrayError(
         f"environment: {name}: reset failed {_ATTEMPTS} times, the last time with "

@@ -57,7 +57,7 @@ class ErrorLimit:
         """Count a step, whatever comes of it."""
         self._steps += 1
 
-    def count_error(self, words: str, cause: Exception) -> None:
+    def count_error(self, words: str, cause: BaseException) -> None:
         """Count an error.
 
         Raises:
@@ -96,7 +96,7 @@ class Renewal(ErrorLimit):
         """Return a seed that differs from error to error, the same in each run."""
         return None if self.seed is None else renewed_seed(self.seed, self._num_errors)
 
-    def renew(self, broken: Any, begin: Callable[[Any], None], error: Exception) -> str:
+    def renew(self, broken: Any, begin: Callable[[Any], None], error: BaseException) -> str:
         """Close the broken environment, make another and begin it; return what the last raised.
 
         Args:

@@ -6,6 +6,8 @@ import re
 
 from bray_core.process.raised_words import raised_words
 
+RAISED = (Exception, SystemExit)
+"""What an environment may raise: some games end the program where a window is closed."""
 _OLD_RESET = re.compile(r"reset\(\) got an unexpected keyword argument '(seed|options)'")
 
 

@@ -19,13 +19,15 @@ def check_step(outcome: Any) -> None:
     """Refuse what no step returns; observations are looked at where an episode begins.
 
     Raises:
-        SpecError: it is no tuple of five, or the reward is no finite number.
+        SpecError: it is no tuple of five, the reward is no finite number, or the info no dict.
     """
     if type(outcome) is not tuple or len(outcome) != 5:
         _check_parts("step", outcome, _STEP)
     reward = outcome[1]
     if getattr(reward, "shape", ()) or not _is_finite(reward):
         raise SpecError(f"step: reward: expected a finite number, got {_shown(reward)}")
+    if type(outcome[4]) is not dict and not isinstance(outcome[4], Mapping):
+        raise SpecError(f"step: info: expected a dict, got {_shown(outcome[4])}")
 
 
 def check_reset(space: Any, outcome: Any) -> None:

@@ -44,7 +44,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         self._make = make
         self.num_envs = num_envs
         self._inner = self._start()
-        for name in (
+        for attribute in (
             "single_observation_space",
             "single_action_space",
             "observation_space",
@@ -52,7 +52,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
             "metadata",
             "render_mode",
         ):
-            setattr(self, name, getattr(self._inner, name))
+            setattr(self, attribute, getattr(self._inner, attribute))
         self._limit = ErrorLimit(name)
         self._seed = 0
         self._num_deaths = 0
@@ -167,9 +167,11 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
     def _kill(self) -> None:
         for process in self._inner.processes:
             process.kill()
-        with suppress(Exception):  # it would wait for answers of the dead
+        # It would wait for answers of the dead, and warns of it.
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):
             self._inner.close(terminate=True)
         self._inner.closed = True
+        self._inner.error_queue = None  # its semaphores are named, and outlive a process
 
     def close(self, **kwargs: Any) -> None:
         """End the processes; again is harmless."""

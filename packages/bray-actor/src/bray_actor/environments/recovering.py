@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 
 from bray_actor.environments.error_limit import ERROR, Renewal
+from bray_actor.environments.error_words import RAISED
 from bray_actor.environments.outcomes import check_observation, check_reset, check_step
 
 
@@ -49,7 +50,7 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
             check_step(outcome)
             if self._is_unlike(outcome[0]):
                 check_observation(self.env.observation_space, outcome[0], "step: observation")
-        except Exception as error:  # noqa: BLE001  the boundary to code of others
+        except RAISED as error:  # the boundary to code of others
             words = self._renewal.renew(self.env, self._begin, error)
             return self._last, 0.0, False, True, {ERROR: words}
         self._last = outcome[0]
@@ -75,7 +76,7 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
                 begun = self.env.reset(seed=seed, options=options)
                 check_reset(self.env.observation_space, begun)
                 self._last, info = begun
-            except Exception as error:  # noqa: BLE001  the boundary to code of others
+            except RAISED as error:  # the boundary to code of others
                 words = self._renewal.renew(self.env, self._begin, error)
                 seed = self._renewal.next_seed()
                 continue

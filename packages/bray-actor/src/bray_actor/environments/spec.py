@@ -22,6 +22,11 @@ from bray_core.errors import ConfigError
 from bray_core.process.user_modules import check_code_name, find_user_code
 from bray_core.settings.ranges import PositiveInt, check_fields
 
+VECTOR_CURE = (
+    "make single ones of it, or let a script of yours give it to an algorithm's trainer "
+    "(docs/guides/environments.md, vector environments)"
+)
+"""What to do with an environment that steps many at once."""
 MOST_STEPS = 10_000
 """Steps of an evaluation's episode where nothing else limits it."""
 
@@ -223,6 +228,8 @@ class EnvironmentSpec:
     def _of_id(self) -> Any:
         gymnasium = import_gymnasium()
         known = resolve(self.environment)
+        if gymnasium.spec(known).entry_point is None:
+            raise ConfigError(f"environment: {known} is a vector environment alone: {VECTOR_CURE}")
         return self._called(partial(gymnasium.make, known, disable_env_checker=True))
 
     def _of_own_code(self) -> Any:
@@ -234,6 +241,8 @@ class EnvironmentSpec:
         if isinstance(made, gymnasium.Env):
             return made
         cure = "derive the class from gymnasium.Env, or return one"
+        if isinstance(made, gymnasium.vector.VectorEnv):
+            cure = VECTOR_CURE
         if hasattr(made, "possible_agents"):
             cure = "a game of several agents is played with source.kind=agents or matches"
         raise ConfigError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bray_actor.environments.error_words import error_words
+from bray_actor.environments.error_words import RAISED, error_words
 from bray_core.config import from_mapping
 from bray_core.errors import BrayError, ConfigError
 from bray_core.process.user_modules import find_named_code
@@ -59,7 +59,7 @@ def made_with(make: Callable[..., Any], environment: str, kwargs: Mapping[str, A
         return make(**kwargs)
     except BrayError:
         raise
-    except Exception as error:
+    except RAISED as error:
         if isinstance(error, TypeError) and "argument" in str(error):
             if "missing" in str(error):
                 words = f"needs more: {error}: write `kwargs.name=value`"
@@ -86,7 +86,7 @@ def wrapped(wrapper: str, environment: Any) -> Any:
         return wrap(environment)
     except BrayError:
         raise
-    except Exception as error:
+    except RAISED as error:
         raise ConfigError(
             f"wrappers: {wrapper}: called with the environment it raised {error_words(error)}: "
             "where it takes arguments, name a function of yours that gives them"

@@ -10,6 +10,7 @@ from types import FrameType
 from bray_core.errors import BrayError
 
 _LONGEST = 300
+_FROZEN = "<frozen"
 _INSTALLED = tuple({str(Path(sysconfig.get_path(name))) for name in ("stdlib", "purelib")})
 
 
@@ -23,10 +24,10 @@ def raised_words(error: BaseException) -> str:
         error: Exception that was caught.
     """
     words = f"{type(error).__name__}: {error}".strip().splitlines()[0][:_LONGEST]
-    lines = [*walk_tb(error.__traceback__)]
-    if isinstance(error, BrayError) or not lines:
+    if isinstance(error, BrayError):
         return words
-    return f"{words} ({place_of_others(error) or _place(*lines[-1])})"
+    place = place_of_others(error) or _innermost(error)
+    return f"{words} ({place})" if place else words
 
 
 def place_of_others(error: BaseException) -> str | None:
@@ -39,6 +40,16 @@ def place_of_others(error: BaseException) -> str | None:
     return next((_place(*one) for one in lines if _is_of_others(one[0])), None)
 
 
+def _innermost(error: BaseException) -> str | None:
+    """Return the innermost line, of whatever package; None where that is bray's or a loader's."""
+    lines = [*walk_tb(error.__traceback__)]
+    if not lines or _is_of_bray(lines[-1][0]):
+        return None
+    if lines[-1][0].f_code.co_filename.startswith(_FROZEN):
+        return None
+    return _place(*lines[-1])
+
+
 def _place(frame: FrameType, number: int) -> str:
     code = frame.f_code
     return f"{Path(code.co_filename).name}, line {number}, in {code.co_name}"
@@ -46,7 +57,11 @@ def _place(frame: FrameType, number: int) -> str:
 
 def _is_of_others(frame: FrameType) -> bool:
     """Return whether a line is neither bray's nor of an installed package."""
-    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     path = Path(frame.f_code.co_filename)
-    is_own = package == "bray" or package.startswith("bray_")
-    return not (is_own or any(map(path.is_relative_to, _INSTALLED)))
+    is_loader = path.name.startswith(_FROZEN)
+    return not (_is_of_bray(frame) or is_loader or any(map(path.is_relative_to, _INSTALLED)))
+
+
+def _is_of_bray(frame: FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package == "bray" or package.startswith("bray_")
