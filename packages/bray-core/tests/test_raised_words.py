@@ -8,7 +8,7 @@ import pytest
 
 from bray_core.errors import SpecError
 from bray_core.process.raised_words import raised_words
-from bray_core.process.user_modules import import_user_file
+from bray_core.process.user_modules import import_user_code, import_user_file
 
 CODE = """
 import json
@@ -50,3 +50,12 @@ def test_what_was_not_raised_or_is_brays_own_has_no_line() -> None:
     with pytest.raises(SpecError) as raised:
         raise SpecError("reward: expected a number")
     assert raised_words(raised.value) == "SpecError: reward: expected a number"
+
+
+@pytest.mark.parametrize("raised", ["RuntimeError('licence expired')", "SystemExit(2)"])
+def test_code_that_raises_where_it_is_imported_is_told(tmp_path: Path, raised: str) -> None:
+    path = tmp_path / "licensed.py"
+    path.write_text(f"raise {raised}")
+    words = raised.replace("('", ": ").replace("')", "").replace("(2)", ": 2")
+    with pytest.raises(ImportError, match=rf"it raised {words} \(licensed.py, line 1, in <module>"):
+        import_user_code(str(path))
