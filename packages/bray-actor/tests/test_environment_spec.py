@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,8 +25,10 @@ from bray_actor.gamecores.gamecore import play
 from bray_actor.spaces import resolve
 from bray_core import metrics
 from bray_core.errors import BrayError, ConfigError, SpecError
+from bray_server import ServerThread
 
 GAMES = """
+import os
 import gymnasium, numpy as np
 from gymnasium import spaces
 
@@ -80,6 +84,52 @@ class Levers(gymnasium.Env):
         mask = {"pull": np.array([[1, 0], [1, 1]]), "go": np.array([0, 1, 1])}
         return np.zeros(2, np.float32), {"action_mask": mask}
 
+class Place(Push):
+    observation_space = spaces.Discrete(3, start=-1)
+
+    def __init__(self, begins=0, goes=0):
+        super().__init__()
+        self.begins, self.goes = begins, goes
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.begins, {}
+
+    def step(self, action):
+        return self.goes, *super().step(action)[1:]
+
+class Stuck(Push):
+    def close(self):
+        raise RuntimeError("the window is gone")
+
+class Needs(Push):
+    def __init__(self, size):
+        super().__init__()
+
+class Broken(Push):
+    def __init__(self):
+        raise OSError("libgame.so: no such file")
+
+class Old(Push):
+    def reset(self):
+        return np.zeros(2, np.float32)
+
+class Loud(Push):
+    def reset(self, *, seed=None, options=None):
+        print("welcome", flush=True)
+        os.write(1, b"from C++\\n")
+        return super().reset(seed=seed)
+
+class Leaving(Push):
+    def step(self, action):
+        raise SystemExit(3)
+
+class Many(gymnasium.vector.VectorEnv):
+    pass
+
+if "Many-v0" not in gymnasium.registry:
+    gymnasium.register("Many-v0", vector_entry_point=Many)
+
 class Wrong(Push):
     def __init__(self, of):
         super().__init__()
@@ -101,6 +151,7 @@ class Wrong(Push):
             "reward": lambda: (observation, np.ones(1), *rest),
             "no reward": lambda: (observation, None, *rest),
             "endless": lambda: (observation, float("inf"), *rest),
+            "no info": lambda: (observation, reward, *rest[:2], None),
             "grown": lambda: (np.zeros((2, 2)), reward, *rest),
             "later nan": lambda: (np.full(2, np.nan), reward, *rest),
         }[self.of]()
@@ -152,6 +203,18 @@ def test_what_cannot_be_made_is_told_in_words(games: str, monkeypatch: pytest.Mo
         ({"environment": f"{games}:Pusch"}, r"environment: unknown"),
         ({"environment": "absent.py:Push"}, r"needs the file absent.py, which cannot be"),
         ({"environment": f"{games}:Push", "kwargs": {"size": 1}}, r"kwargs: .* does not take"),
+        ({"environment": f"{games}:Many"}, r"got Many: make single ones of it, or let a script"),
+        ({"environment": f"{games}:Many-v0"}, r"Many-v0 is a vector environment alone: make sin"),
+        ({"environment": f"{games}:Needs"}, r"kwargs: .*:Needs needs more: .*'size': write `kwar"),
+        (
+            {"environment": f"{games}:Broken"},
+            r":Broken cannot be made: OSError: libgame.* \("
+            rf"{games}.py, line \d+, in __init__\)",
+        ),
+        (
+            {"environment": "Pendulum-v1", "wrappers": ("gymnasium.wrappers:RescaleAction",)},
+            r"wrappers: .*:RescaleAction: called with .* TypeError: .*: where it takes arg",
+        ),
         ({"environment": "CartPole-v1", "wrappers": (f"{games}:No",)}, r"wrappers: expected"),
         ({"environment": "CartPole-v1", "wrappers": (f"{games}:len",)}, r"wrappers: expected"),
         ({"environment": "CartPole-v1", "resize": 84}, r"expected an observation that is one im"),
@@ -244,7 +307,6 @@ def test_a_resized_pixel_is_the_mean_of_its_area() -> None:
     np.testing.assert_allclose(_area_weights(3, 2), [[2 / 3, 1 / 3, 0], [0, 1 / 3, 2 / 3]])
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium's, where a process ends by an error
 @pytest.mark.parametrize("stepping", ["worker", "processes"])
 def test_an_environment_that_raises_is_made_anew(games: str, stepping: Any) -> None:
     errors()
@@ -265,9 +327,9 @@ def test_an_environment_that_raises_is_made_anew(games: str, stepping: Any) -> N
     environments.close()
 
 
-def step_on(environments: Any) -> None:
+def step_on(environments: Any, number: int = 2) -> None:
     for _ in range(100):
-        environments.step(np.zeros(2, np.int64))
+        environments.step(np.zeros(number, np.int64))
 
 
 @pytest.mark.parametrize(
@@ -277,10 +339,14 @@ def step_on(environments: Any) -> None:
         ("info", "reset: info: expected a dict, got None"),
         ("shape", "reset: observation: expected numbers of shape .2,., got an array of shape .3,."),
         ("nan", "reset: observation: expected numbers, got NaN among them"),
-        ("old", "step: expected .observation, reward, .*, info., got a tuple of 4"),
+        (
+            "old",
+            "step: expected .observation, .*, info., got a tuple of 4: what Gym called done is",
+        ),
         ("reward", "step: reward: expected a finite number, got an array of shape .1,."),
         ("no reward", "step: reward: expected a finite number, got None"),
         ("endless", "step: reward: expected a finite number, got float 'inf'"),
+        ("no info", "step: info: expected a dict, got None"),
         ("grown", "step: observation: expected numbers of shape .2,., got an array of shape"),
     ],
 )
@@ -301,6 +367,71 @@ def test_what_no_environment_returns_counts_as_raised(games: str, of: str, words
     assert errors() == 1
 
 
+def test_a_category_has_its_values_alone(games: str) -> None:
+    def place(**kwargs: int) -> Any:
+        return EnvironmentSpec(environment=f"{games}:Place", kwargs=kwargs).make()
+
+    env = place(goes=1)
+    assert env.reset(seed=1)[0] == 0
+    assert env.step(0)[0] == 1
+    env = place(goes=2)
+    env.reset(seed=1)
+    _, _, _, truncated, info = env.step(0)
+    words = r"SpecError: step: observation: expected whole numbers from -1 to 1, as Discrete.*got 2"
+    assert truncated
+    assert re.match(words, info["environment_error"])
+    with pytest.raises(BrayError, match=r"reset: observation: expected whole .* got -2: mend"):
+        place(begins=-2)
+    several = spaces.MultiDiscrete([2, 3], start=[0, 5])
+    check_observation(several, [1, 7], "seen")
+    with pytest.raises(SpecError, match=r"seen: expected whole numbers from 5 to 7, .* got 8"):
+        check_observation(several, [1, 8], "seen")
+
+
+def test_an_environment_that_cannot_be_closed_has_been_played(
+    games: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        EnvironmentSpec(environment=f"{games}:Stuck").make().close()
+    assert caplog.text.count("the window is gone") == 1
+
+
+@pytest.mark.parametrize("stepping", ["worker", "processes"])
+def test_a_game_that_ends_the_program_counts_as_raised(games: str, stepping: Any) -> None:
+    spec = EnvironmentSpec(environment=f"{games}:Leaving", stepping=stepping)
+    environments = spec.make_vector(1)
+    environments.reset(seed=1)
+    words = rf":Leaving failed {MAX_ERRORS + 1} times .* SystemExit: 3 \({games}.py, line "
+    with pytest.raises(BrayError, match=words):
+        step_on(environments, 1)
+    environments.close()
+
+
+def test_what_a_game_prints_is_no_answer_of_its_process(games: str) -> None:
+    server = ServerThread(Zero)
+    words = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--env", f"{games}:Loud"]
+    words += ["--address", server.addresses[0], "--episodes", "2", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    server.close()
+    assert json.loads(done.stdout) == {"returns": [5.0, 5.0]}
+    assert "welcome\nfrom C++\n" in done.stderr
+
+
+def test_an_old_reset_is_told_what_to_write(games: str) -> None:
+    with pytest.raises(
+        BrayError, match=r":Old: reset failed 3.*: write `def reset\(self, \*, seed"
+    ):
+        EnvironmentSpec(environment=f"{games}:Old").make()
+
+
+def test_what_is_raised_is_told_with_its_line(games: str) -> None:
+    env = EnvironmentSpec(environment=f"{games}:Push", kwargs={"fails_at": [1]}).make()
+    env.reset(seed=1)
+    words = env.step(0)[4]["environment_error"]
+    line = 1 + GAMES.splitlines().index('            raise RuntimeError("boom\\nin the middle")')
+    assert words == f"RuntimeError: boom ({games}.py, line {line}, in step)"
+
+
 def test_nested_observations_have_their_parts() -> None:
     space = spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (2,))])})
     check_observation(space, {"a": (1, [0.5, 0.5]), "more": 3}, "seen")
@@ -317,7 +448,7 @@ def test_nested_observations_have_their_parts() -> None:
 
 def test_an_environment_that_never_begins_ends_the_run(games: str) -> None:
     env = EnvironmentSpec(environment=f"{games}:Push", kwargs={"fails_in_reset": True})
-    with pytest.raises(BrayError, match=r"reset failed 3 times.* no start: mend the env"):
+    with pytest.raises(BrayError, match=r"reset failed 3 times.* no start .*: mend the env"):
         env.make_vector(1).reset(seed=1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any, ClassVar
@@ -297,7 +298,9 @@ def test_an_environment_that_raises_is_made_anew() -> None:
     ticks = game.step({"a": np.array(0), "b": np.array(0)})
     assert ERROR not in ticks["a"].info
     ticks = game.step({"a": np.array(0), "late": np.array(0)})
-    assert ticks["a"] == AgentTick(None, truncated=True, info={ERROR: "RuntimeError: broke"})
+    words = ticks["a"].info[ERROR]
+    assert re.match(r"RuntimeError: broke \(test_multi_agent_spec.py, line \d+, in step\)$", words)
+    assert ticks["a"] == AgentTick(None, truncated=True, info={ERROR: words})
     assert len(made) == 2
     assert list(game.reset()) == ["a", "b"]
     with pytest.raises(ConfigError, match="action: expected one of"):

@@ -270,6 +270,48 @@ def test_what_is_no_set_is_the_clients_error(units: Any, words: str) -> None:
             client.tick(SESSION, as_json({"observation": {"units": units, "gold": [1]}}))
 
 
+CHOICES: Any = {
+    "observation": {
+        "kind": {"discrete": 4, "start": -1},
+        "slots": [{"multi_discrete": [2, 3]}, {"shape": [1]}],
+    },
+    "action": {"discrete": 2},
+}
+
+
+@pytest.mark.parametrize("in_json", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "slots", "words"),
+    [
+        (3, [1, 2], None),
+        (4, [1, 2], "observation/kind: expected whole numbers from 0 to 3, got 4"),
+        (-1, [1, 2], "observation/kind: expected whole numbers from 0 to 3, got -1"),
+        (0, [1, 3], r"observation/slots\[0\]: expected whole numbers from 0 to 2, got 3"),
+    ],
+)
+def test_a_category_has_its_values_alone(
+    in_json: bool, kind: int, slots: list[int], words: str | None
+) -> None:
+    whole = np.dtype("i8")
+    spec = {
+        "kind": ArraySpec(whole, ()),
+        "slots": (ArraySpec(whole, (2,)), ArraySpec(np.dtype("f4"), (1,))),
+    }
+    factory = PolicyActor.factory(Coin(spec), PolicyConfig(spaces=CHOICES))
+    lists = {"observation": {"kind": kind, "slots": [slots, [0.5]]}}
+    seen = {"kind": np.array(kind), "slots": [np.array(slots), np.array([0.5], "f4")]}
+    body = as_json(lists) if in_json else codec.encode({"observation": seen})
+    with closing(ServerThread(factory)) as server, Client(server.addresses[0]) as client:
+        client.start(SESSION, b"")
+        if words is None:
+            client.tick(SESSION, body)
+            return
+        with pytest.raises(ServiceError, match=f"bad_request: {words}"):
+            client.tick(SESSION, body)
+        with pytest.raises(ServiceError, match=f"bad_request: {words}"):
+            client.end(SESSION, body)
+
+
 def test_a_recorded_session_in_json_reads_as_one_in_the_codec(tmp_path: Path) -> None:
     bodies = []
     for folder, form, observation in (

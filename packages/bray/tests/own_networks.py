@@ -37,3 +37,53 @@ class StepPolicy(nn.Module):
         state = self.cell(seen.float(), state)
         heads = self.heads(state)
         return {"logits": heads[:, 1:], "value": heads[:, 0], "state": state}
+
+
+class WideTrunk(RowTrunk):
+    """Returns features in float64."""
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return features `[B, F]`."""
+        return super().forward(seen).double()
+
+
+class PairTrunk(RowTrunk):
+    """Takes two rows and no other number."""
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return features `[2, F]`."""
+        return super().forward(seen).view(2, 6)
+
+
+class KeepingTrunk(RowTrunk):
+    """Keeps its last features, with their graph, as an attribute."""
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return features `[B, F]`."""
+        self.last = super().forward(seen)
+        return self.last
+
+
+class BranchingTrunk(RowTrunk):
+    """Does this or that, as its features say: no graph holds both."""
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return features `[B, F]`."""
+        features = super().forward(seen)
+        return features * 2 if features.sum() > 0 else features
+
+
+class FailingTrunk(RowTrunk):
+    """Cannot be made."""
+
+    def __init__(self, spaces: Any, settings: Any) -> None:
+        raise RuntimeError("no kernels for this card")
+
+
+class WidePolicy(StepPolicy):
+    """Returns its value in float64."""
+
+    def forward(self, seen: Tensor, state: Tensor) -> dict[str, Tensor]:
+        """Return the outputs of a step, and the next state."""
+        outputs = super().forward(seen, state)
+        return {**outputs, "value": outputs["value"].double()}

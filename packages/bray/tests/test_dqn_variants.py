@@ -15,6 +15,7 @@ from bray.algorithms import dqn
 from bray.cli.launch import Launch
 from bray.composition.whole_run import completed_goal, run_template
 from bray.goal import Goal
+from bray.policies.networks import example_inputs
 from bray.policies.values import votes
 from bray.sources.environments import read_spaces
 from bray.templates.loading import compose
@@ -22,7 +23,7 @@ from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 from bray_core.spaces import LeafSpace, Spaces
-from bray_model import Model
+from bray_model import Model, ModelConfig
 
 pytestmark = pytest.mark.usefixtures("evaluated_here")
 
@@ -156,6 +157,18 @@ def test_a_noisy_network_acts_by_new_noise_in_each_published_version() -> None:
     observation = torch.randn(40, 4)
     best = made.module.values(observation).argmax(-1)
     assert torch.equal(made.module(observation)["logits"].argmax(-1), best)
+
+
+@pytest.mark.parametrize("settings", [{"variant": "rainbow"}, {"distributional": "c51"}])
+def test_actions_of_which_nothing_is_known_are_alike(settings: Any, tmp_path: Path) -> None:
+    """Also in an export: rounding, which differs from row to row, does not choose among them."""
+    algorithm = dqn.DQN.of("CartPole-v1", hidden=(16,), **settings)
+    module = algorithm.policy(SPACES, 1)
+    nothing = torch.zeros(7, 4)
+    assert module.eval().values(nothing).unique().numel() == 1
+    model = Model(module, example_inputs(SPACES, 0), name="policy", config=ModelConfig())
+    model.export(tmp_path / "policy")
+    model.close()
 
 
 def test_rainbow_is_the_defaults_of_its_parts() -> None:

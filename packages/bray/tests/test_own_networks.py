@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import bray
 from bray.algorithms import es, impala, ppo
 from bray.goal import Goal
 from bray.policies.config import NetworkConfig, TrunkConfig
-from bray.policies.networks import make_policy
+from bray.policies.export_check import warn_of_export
+from bray.policies.networks import example_inputs, make_policy
 from bray.sources.environments import read_spaces
+from bray_core.errors import ConfigError
 
 SPACES = read_spaces("CartPole-v1")
 T, B = 4, 3
@@ -54,3 +57,40 @@ def test_a_trunk_sees_a_batch_also_from_evolution_strategies() -> None:
     returns, frames, _ = player.play(theta.numpy(), (7, 3), 4)
     assert sum(returns) == frames
     player.close()
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        ("WideTrunk", r"expected features of float32, got float64: return them with `.float\(\)`"),
+        ("PairTrunk", r"failed with .*RuntimeError: .* \(own_networks.py, line \d+, in forward\)"),
+        ("KeepingTrunk", r"expected a network that `copy.deepcopy` copies after a call: Runtime"),
+        ("FailingTrunk", r"RuntimeError: no kernels for this card \(own_networks.py, line \d+, in"),
+        ("WidePolicy", r"expected output value of float32, got float64: return it with `.float"),
+    ],
+)
+def test_what_would_fail_later_is_refused_at_once(network: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^model.network: 'own_networks:{network}': .*{words}"):
+        make_policy(SPACES, NetworkConfig(network=f"own_networks:{network}"), 0)
+
+
+def test_settings_that_nobody_reads_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^model.settings: expected none with the default net"):
+        ppo.PPO.of("CartPole-v1", settings={"width": 8})
+    encoders = {"observation": "own_networks:RowTrunk"}
+    ppo.PPO.of("CartPole-v1", settings={"width": 8}, encoders=encoders)
+    with pytest.raises(ConfigError, match=r"network: expected module:Class or file.py:Class, got"):
+        ppo.PPO.of("CartPole-v1", network="HeroNet")
+
+
+def test_a_network_without_an_export_is_told_before_it_is_trained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for network, is_told in (("BranchingTrunk", True), ("RowTrunk", False), ("default", False)):
+        name = network if network == "default" else f"own_networks:{network}"
+        module = make_policy(SPACES, NetworkConfig(network=name), 0)
+        warn_of_export(module, example_inputs(SPACES, 0), "policy")
+        shown = capsys.readouterr()
+        words = r"warning: model.network: it trains, but cannot be exported, .*own_networks.py"
+        assert bool(re.match(words, shown.out)) == is_told
+        assert not shown.err  # torch's own words about graphs

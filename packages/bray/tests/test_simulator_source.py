@@ -21,13 +21,13 @@ from ports import free_port
 
 import bray
 from bray.goal import Goal, Outcome
-from bray.sources import simulator_evaluation
+from bray.sources import simulator_evaluation, simulator_spaces
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
 from bray.sources.simulator_spaces import Lobby
 from bray.training.algorithm import load_algorithm
 from bray_actor.gamecores import process_fleet
 from bray_actor.policy.session_start import SessionStart
-from bray_core.errors import BrayError, ConfigError, ServiceError
+from bray_core.errors import BrayError, ConfigError, DeadlineError, ServiceError
 from bray_core.remote.restart_limit import RestartLimit
 
 pytestmark = pytest.mark.usefixtures("undrained")
@@ -154,6 +154,18 @@ class TestStartedByBray:
 
         with pytest.raises(BrayError, match=r"bad_spaces: observation: .* of 4 .* of 3 "):
             train(tmp_path, "ppo", PPO, command=GAME + " --tell 1", spaces=declared)
+
+    def test_one_that_starts_no_session_is_said_to_be_waited_for(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(simulator_spaces, "_SAYS_S", 0.0)
+        monkeypatch.setattr(simulator_spaces, "_FIRST_START_S", 0.6)
+
+        with pytest.raises(DeadlineError, match="expected a `start` that tells spaces within"):
+            train(tmp_path, "ppo", PPO, command="sleep 100")
+
+        said = capsys.readouterr().out
+        assert said.count("waits for the first start of sleep 100, which tells its spaces") == 1
 
 
 class TestExternal:

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import find_named_code
+from bray_core.process.user_modules import CLASS_FORMS, find_named_code
 from bray_core.settings.choice import check_choice
 
 REMOVED = {
@@ -82,7 +82,11 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
         return _checked(word, name, find_named_code(word, name), base)
     if group == "bray.algorithms" and name in REMOVED and name not in names(group):
         raise ConfigError(f"algorithm: {name!r} was removed: {REMOVED[name]}")
-    check_choice(word, name, names(group))
+    if not (known := names(group)):
+        raise ConfigError(
+            f"{word}: expected {CLASS_FORMS}, got {name!r}: no installed package brings any"
+        )
+    check_choice(word, name, known)
     if is_declared(group, name):
         where, _, attribute = _DECLARED[group][name].partition(":")
         return getattr(importlib.import_module(where), attribute)

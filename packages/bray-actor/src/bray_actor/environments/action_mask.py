@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from bray_actor.environments.error_words import RAISED, error_words
 from bray_actor.environments.outcomes import check_reset
 from bray_core import nested
 from bray_core.errors import BrayError, SpecError
@@ -19,13 +20,14 @@ _has_mask: dict[str, bool] = {}
 """Whether environments made in one way tell masks: found out once a process."""
 
 
-def with_action_mask(env: Any, key: str) -> Any:
+def with_action_mask(env: Any, name: str, key: str) -> Any:
     """Return an environment that shows its mask, or itself where it has none to show.
 
     The first environment of a kind is reset once to see, or a few times where that fails.
 
     Args:
         env: A Gymnasium environment.
+        name: What is played, for messages.
         key: What is the same for environments that are made alike.
 
     Raises:
@@ -37,21 +39,21 @@ def with_action_mask(env: Any, key: str) -> Any:
     if isinstance(space, spaces.Dict) and MASK in space.spaces:
         return env
     if key not in _has_mask:
-        _has_mask[key] = _tells_mask(env)
+        _has_mask[key] = _tells_mask(env, name)
     return ActionMaskObservation(env) if _has_mask[key] else env
 
 
-def _tells_mask(env: Any) -> bool:
+def _tells_mask(env: Any, name: str) -> bool:
     for attempt in range(_ATTEMPTS):
         try:
             begun = env.reset(seed=attempt)
             check_reset(env.observation_space, begun)
             return MASK in begun[1]
-        except Exception as error:  # noqa: BLE001  the boundary to code of others
+        except RAISED as error:  # the boundary to code of others
             last = error
     raise BrayError(
-        f"environment: {env}: reset failed {_ATTEMPTS} times, the last time with "
-        f"{type(last).__name__}: {last}: mend the environment"
+        f"environment: {name}: reset failed {_ATTEMPTS} times, the last time with "
+        f"{error_words(last)}: mend the environment"
     ) from last
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from bray_actor.environments.error_words import error_words
 from bray_core import metrics
 from bray_core.errors import BrayError
 
@@ -56,7 +57,7 @@ class ErrorLimit:
         """Count a step, whatever comes of it."""
         self._steps += 1
 
-    def count_error(self, words: str, cause: Exception) -> None:
+    def count_error(self, words: str, cause: BaseException) -> None:
         """Count an error.
 
         Raises:
@@ -95,7 +96,7 @@ class Renewal(ErrorLimit):
         """Return a seed that differs from error to error, the same in each run."""
         return None if self.seed is None else renewed_seed(self.seed, self._num_errors)
 
-    def renew(self, broken: Any, begin: Callable[[Any], None], error: Exception) -> str:
+    def renew(self, broken: Any, begin: Callable[[Any], None], error: BaseException) -> str:
         """Close the broken environment, make another and begin it; return what the last raised.
 
         Args:
@@ -107,13 +108,13 @@ class Renewal(ErrorLimit):
             BrayError: there were too many errors.
         """
         while True:
-            words = f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
+            words = error_words(error)
             self._num_errors += 1
             if self._reports:
                 tell_error(self._name, words)
             self.count_error(words, error)
             try:
-                self._close_quietly(broken)
+                self.close(broken)
                 broken = self._make()
                 begin(broken)
             except Exception as another:  # noqa: BLE001  the boundary to code of others
@@ -121,11 +122,15 @@ class Renewal(ErrorLimit):
             else:
                 return words
 
-    def _close_quietly(self, broken: Any) -> None:
+    def close(self, env: Any) -> None:
+        """Close an environment; the log says it where that raises, the first time."""
         try:
-            broken.close()
-        except Exception as error:  # noqa: BLE001  it is broken already
-            logger.debug("environment: %s: not closed: %s", self._name, error)
+            env.close()
+        except Exception as error:  # noqa: BLE001  the boundary to code of others
+            words = f"close: {error_words(error)}"
+            if words not in _logged:
+                _logged.add(words)
+                logger.warning("environment: %s: %s", self._name, words)
 
 
 def renewed_seed(seed: int, num_errors: int) -> int:

@@ -19,13 +19,15 @@ def check_step(outcome: Any) -> None:
     """Refuse what no step returns; observations are looked at where an episode begins.
 
     Raises:
-        SpecError: it is no tuple of five, or the reward is no finite number.
+        SpecError: it is no tuple of five, the reward is no finite number, or the info no dict.
     """
     if type(outcome) is not tuple or len(outcome) != 5:
         _check_parts("step", outcome, _STEP)
     reward = outcome[1]
     if getattr(reward, "shape", ()) or not _is_finite(reward):
         raise SpecError(f"step: reward: expected a finite number, got {_shown(reward)}")
+    if type(outcome[4]) is not dict and not isinstance(outcome[4], Mapping):
+        raise SpecError(f"step: info: expected a dict, got {_shown(outcome[4])}")
 
 
 def check_reset(space: Any, outcome: Any) -> None:
@@ -37,7 +39,7 @@ def check_reset(space: Any, outcome: Any) -> None:
 
     Raises:
         SpecError: it is no tuple of two, or the observation is none of such a space: another shape,
-            other names, or a number that is NaN.
+            other names, a number that is NaN, or a value that a category does not have.
     """
     _check_parts("reset", outcome, _RESET)
     observation, info = outcome
@@ -83,12 +85,32 @@ def _check_array(space: Any, value: Any, path: str) -> None:
         )
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise SpecError(f"{path}: expected numbers, got NaN among them")
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        _check_category(space, array, path)
+
+
+def _check_category(space: Any, array: Any, path: str) -> None:
+    """Refuse values that are none of a category's: a network would take them for others."""
+    least = np.asarray(space.start)
+    most = least + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
+    wrong = (array < least) | (array > most)
+    if wrong.any():
+        one = int(np.argmax(wrong))
+        bounds = [np.broadcast_to(side, array.shape).reshape(-1)[one] for side in (least, most)]
+        raise SpecError(
+            f"{path}: expected whole numbers from {bounds[0]} to {bounds[1]}, as {space} has them, "
+            f"got {array.reshape(-1)[one]}"
+        )
 
 
 def _check_parts(call: str, outcome: Any, parts: str) -> None:
     size = parts.count(",") + 1
-    if not isinstance(outcome, tuple) or len(outcome) != size:
-        raise SpecError(f"{call}: expected ({parts}), got {_shown(outcome)}")
+    if isinstance(outcome, tuple) and len(outcome) == size:
+        return
+    cure = ""
+    if call == "step" and isinstance(outcome, tuple) and len(outcome) == size - 1:
+        cure = ": what Gym called done is `terminated`, or `truncated` where time was up"
+    raise SpecError(f"{call}: expected ({parts}), got {_shown(outcome)}{cure}")
 
 
 def _is_finite(reward: Any) -> bool:

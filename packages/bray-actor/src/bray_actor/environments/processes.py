@@ -6,7 +6,8 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -43,7 +44,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         self._make = make
         self.num_envs = num_envs
         self._inner = self._start()
-        for name in (
+        for attribute in (
             "single_observation_space",
             "single_action_space",
             "observation_space",
@@ -51,7 +52,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
             "metadata",
             "render_mode",
         ):
-            setattr(self, name, getattr(self._inner, name))
+            setattr(self, attribute, getattr(self._inner, attribute))
         self._limit = ErrorLimit(name)
         self._seed = 0
         self._num_deaths = 0
@@ -77,7 +78,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         context.set_forkserver_preload(["bray_actor.environments.processes"])
         make = partial(_make_in_process, self._make, os.getpid())
         try:
-            return AsyncVectorEnv(
+            return _QuietEnvironments(
                 [make] * self.num_envs, context=_START, autoreset_mode=AutoresetMode.SAME_STEP
             )
         except _DIED as error:
@@ -173,9 +174,11 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
     def _kill(self) -> None:
         for process in self._inner.processes:
             process.kill()
-        with suppress(Exception):  # it would wait for answers of the dead
+        # It would wait for answers of the dead, and warns of it.
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):
             self._inner.close(terminate=True)
         self._inner.closed = True
+        self._inner.error_queue = None  # its semaphores are named, and outlive a process
 
     def close(self, **kwargs: Any) -> None:
         """End the processes; again is harmless."""
@@ -184,6 +187,16 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         elif not self._inner.closed:
             self._inner.close(**kwargs)
         self.closed = True
+
+
+class _QuietEnvironments(AsyncVectorEnv):  # type: ignore[misc]
+    """An `AsyncVectorEnv` that raises what its processes raised, and prints none of it."""
+
+    def _raise_if_errors(self, successes: Sequence[bool]) -> None:
+        if all(successes):
+            return
+        with warnings.catch_warnings(action="ignore"):
+            super()._raise_if_errors(successes)
 
 
 def _make_in_process(make: Callable[[], Any], parent: int) -> Any:

@@ -9,13 +9,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bray_actor.atari import is_atari, make_atari
-from bray_actor.environments.spec_text import made_with, short_name, spec_from_json, spec_to_json
+from bray_actor.environments.spec_text import (
+    made_with,
+    short_name,
+    spec_from_json,
+    spec_to_json,
+    wrapped,
+)
 from bray_actor.episodes import check_names
 from bray_actor.spaces import has_sets, import_gymnasium, resolve
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import check_code_name, find_named_code, find_user_code
+from bray_core.process.user_modules import check_code_name, find_user_code
 from bray_core.settings.ranges import PositiveInt, check_fields
 
+VECTOR_CURE = (
+    "make single ones of it, or let a script of yours give it to an algorithm's trainer "
+    "(docs/guides/environments.md, vector environments)"
+)
+"""What to do with an environment that steps many at once."""
 MOST_STEPS = 10_000
 """Steps of an evaluation's episode where nothing else limits it."""
 
@@ -211,12 +222,14 @@ class EnvironmentSpec:
         if self.action_mask:
             from bray_actor.environments.action_mask import with_action_mask
 
-            env = with_action_mask(env, self.to_json())
+            env = with_action_mask(env, self.environment, self.to_json())
         return env
 
     def _of_id(self) -> Any:
         gymnasium = import_gymnasium()
         known = resolve(self.environment)
+        if gymnasium.spec(known).entry_point is None:
+            raise ConfigError(f"environment: {known} is a vector environment alone: {VECTOR_CURE}")
         return self._called(partial(gymnasium.make, known, disable_env_checker=True))
 
     def _of_own_code(self) -> Any:
@@ -228,6 +241,8 @@ class EnvironmentSpec:
         if isinstance(made, gymnasium.Env):
             return made
         cure = "derive the class from gymnasium.Env, or return one"
+        if isinstance(made, gymnasium.vector.VectorEnv):
+            cure = VECTOR_CURE
         if hasattr(made, "possible_agents"):
             cure = "a game of several agents is played with source.kind=agents or matches"
         raise ConfigError(
@@ -240,7 +255,7 @@ class EnvironmentSpec:
 
     def _of_wrappers(self, env: Any) -> Any:
         for wrapper in self.wrappers:
-            env = find_named_code("wrappers", wrapper)(env)
+            env = wrapped(wrapper, env)
             if not isinstance(env, import_gymnasium().Env):
                 raise ConfigError(
                     f"wrappers: {wrapper}: expected an environment, got {type(env).__name__}: "

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bray_actor.environments.error_words import RAISED, error_words
 from bray_core.config import from_mapping
-from bray_core.errors import ConfigError
+from bray_core.errors import BrayError, ConfigError
+from bray_core.process.user_modules import find_named_code
 
 S = TypeVar("S")
 
@@ -51,11 +53,41 @@ def made_with(make: Callable[..., Any], environment: str, kwargs: Mapping[str, A
     """Return what a class or function makes with the arguments of a description.
 
     Raises:
-        ConfigError: it does not take them.
+        ConfigError: it does not take them, needs others, or raises.
     """
     try:
         return make(**kwargs)
-    except TypeError as error:  # mostly an argument that it does not take
-        if not kwargs or "argument" not in str(error):
-            raise
-        raise ConfigError(f"kwargs: {environment} does not take them: {error}") from error
+    except BrayError:
+        raise
+    except RAISED as error:
+        if isinstance(error, TypeError) and "argument" in str(error):
+            if "missing" in str(error):
+                words = f"needs more: {error}: write `kwargs.name=value`"
+            else:
+                words = f"does not take them: {error}"
+            raise ConfigError(f"kwargs: {environment} {words}") from error
+        raise ConfigError(
+            f"environment: {environment} cannot be made: {error_words(error)}"
+        ) from error
+
+
+def wrapped(wrapper: str, environment: Any) -> Any:
+    """Return an environment in a wrapper, or in what a function of yours puts around it.
+
+    Args:
+        wrapper: `module:Class` or `file.py:Class`.
+        environment: What is wrapped.
+
+    Raises:
+        ConfigError: there is no such wrapper, or it cannot be called with the environment alone.
+    """
+    wrap = find_named_code("wrappers", wrapper)
+    try:
+        return wrap(environment)
+    except BrayError:
+        raise
+    except RAISED as error:
+        raise ConfigError(
+            f"wrappers: {wrapper}: called with the environment it raised {error_words(error)}: "
+            "where it takes arguments, name a function of yours that gives them"
+        ) from error

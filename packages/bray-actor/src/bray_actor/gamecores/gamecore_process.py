@@ -9,13 +9,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import NoReturn
 
 from bray_core.errors import BrayError, ServiceError
 from bray_core.metrics import uplink
 
 _GONE = ("connection_lost", "unreachable", "draining")
+_STDOUT, _STDERR = 1, 2
+"""File descriptors."""
 _RETRY_AFTER_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses before a server that is gone is tried again; then it is taken to be gone for good."""
 
@@ -93,10 +96,11 @@ def run_process(
     die_with_parent(options.parent)
     uplink.join("gamecore", options.lane_offset // max(1, lanes))
     try:
-        if is_endless:
-            play_on(game)
-            return 0
-        returns = game()
+        with _only_the_answer_is_printed(options.json):
+            if is_endless:
+                play_on(game)
+                return 0
+            returns = game()
     except BrayError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
@@ -105,3 +109,20 @@ def run_process(
     if options.json:
         sys.stdout.write(json.dumps({"returns": returns}) + "\n")
     return 0
+
+
+@contextmanager
+def _only_the_answer_is_printed(is_wanted: bool) -> Iterator[None]:
+    """Send what a game prints to standard error, also from C++: the answer stands alone."""
+    if not is_wanted:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, _STDOUT)
+        os.close(kept)

@@ -10,7 +10,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bray_actor.environments.spec_text import made_with, short_name, spec_from_json, spec_to_json
+from bray_actor.environments.spec_text import (
+    made_with,
+    short_name,
+    spec_from_json,
+    spec_to_json,
+    wrapped,
+)
 from bray_actor.multi_agent.environment import MultiAgentEnvironment
 from bray_actor.multi_agent.open_spiel_game import OpenSpielGame
 from bray_actor.multi_agent.parallel_game import ParallelGame
@@ -21,7 +27,6 @@ from bray_core.errors import ConfigError, MissingExtraError
 from bray_core.process.user_modules import (
     NOT_FOUND,
     check_code_name,
-    find_named_code,
     find_user_code,
     import_user_code,
 )
@@ -130,7 +135,7 @@ class MultiAgentSpec:
     def _made(self) -> Any:
         made = self._unwrapped()
         for wrapper in self.wrappers:
-            made = find_named_code("wrappers", wrapper)(made)
+            made = wrapped(wrapper, made)
         return made
 
     def _unwrapped(self) -> Any:

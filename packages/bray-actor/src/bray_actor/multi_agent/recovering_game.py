@@ -96,5 +96,5 @@ class RecoveringGame:
         return None if render is None else render()
 
     def close(self) -> None:
-        """Close the environment."""
-        self._game.close()
+        """Close the environment; where that raises the log says it."""
+        self._renewal.close(self._game)

@@ -25,11 +25,11 @@ from bray_actor.episodes import EpisodeLog, PlayedEpisode, checked_metrics, reco
 from bray_actor.policy.decision import Decision, Decoder
 from bray_actor.policy.decoder import check_outputs, decoder_for
 from bray_actor.policy.lane_barrier import LaneBarrier
-from bray_actor.policy.set_padding import has_sets, pad_sets
+from bray_actor.policy.observation_reader import ObservationReader
 from bray_actor.policy.step_budget import Pace
 from bray_actor.reset_options import ResetOptions
 from bray_actor.segment import SegmentWriter, observation_spec
-from bray_core import codec, json_fit, metrics, nested
+from bray_core import codec, metrics, nested
 from bray_core.action_vector import ActionVector
 from bray_core.config import from_mapping
 from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
@@ -92,17 +92,6 @@ class PolicyConfig:
         actions = ActionVector(Spaces.parse("policy", self.spaces).action)
         return None if actions.is_plain else actions
 
-    def set_spaces(self) -> Nested:
-        """Return what the policy sees, if it holds sets; else nothing.
-
-        Raises:
-            ConfigError: `spaces` is no description of spaces.
-        """
-        if self.spaces is None:
-            return {}
-        observation = Spaces.parse("policy", self.spaces).observation
-        return observation if has_sets(observation) else {}
-
 
 class PolicyActor(Actor):
     """Asks the model for each observation; with a buffer it records what happens.
@@ -124,6 +113,7 @@ class PolicyActor(Actor):
         actions: What turns drawn numbers into the simulator's actions; None reads the config.
         episodes: Log that each episode is added to when it has ended; None keeps none.
         options: Options that an episode's simulator is told when it starts; None tells none.
+        reader: Reads observations; None makes one by the config.
 
     Raises:
         ConfigError: both a budget and lanes are given.
@@ -142,6 +132,7 @@ class PolicyActor(Actor):
         actions: ActionVector | None = None,
         episodes: EpisodeLog | None = None,
         options: ResetOptions | None = None,
+        reader: ObservationReader | None = None,
     ) -> None:
         if budget is not None and lanes is not None:
             raise ConfigError("budget: expected None beside lanes, which have their own")
@@ -161,7 +152,7 @@ class PolicyActor(Actor):
         self._state = np.zeros(config.state_size, np.float32)
         self._random = random.Random(f"{config.seed}/{session}")
         self._decoder: Decoder | None = None
-        self._sets: Nested | None = None  # read when a body in JSON comes
+        self._reader = ObservationReader(config.spaces) if reader is None else reader
         self._has_acted = False  # and the outcome has not come yet
         self._is_recorded = True  # the step at hand
         self._return = 0.0
@@ -183,7 +174,8 @@ class PolicyActor(Actor):
         options: ResetOptions | None = None,
     ) -> Callable[[str], PolicyActor]:
         """Return what a server calls with each session's id."""
-        actions = config.action_vector()  # read once, not by each session
+        # Read once, not by each session.
+        actions, reader = config.action_vector(), ObservationReader(config.spaces)
         return lambda session: cls(
             session,
             model,
@@ -195,6 +187,7 @@ class PolicyActor(Actor):
             actions,
             episodes,
             options,
+            reader,
         )
 
     @classmethod
@@ -239,9 +232,7 @@ class PolicyActor(Actor):
     async def tick(self, body: bytes) -> bytes:
         """Take the last action's reward and the new observation; return the next action."""
         message = await _message(body)
-        observation = _required(message, "observation")
-        if type(body) is JsonBody:
-            observation = self._fit(message)
+        observation = self._read(message, body)
         self._finish_step(message)
         if self._writer is not None and self._writer.is_full:
             await self._push(self._finish_segment(observation))
@@ -261,23 +252,17 @@ class PolicyActor(Actor):
             {"action": action if self._actions is None else self._actions.assemble(action)}
         )
 
-    def _fit(self, message: dict[str, Any]) -> Nested:
-        """Cast a message's observation, which came in JSON, and return it.
+    def _read(self, message: dict[str, Any], body: bytes) -> Nested:
+        """Return a message's observation, cast where it came in JSON, and keep it there.
 
         Raises:
-            ServiceError: `bad_request`: it does not fit; the message names the leaf.
+            ServiceError: `bad_request`: there is none, or it does not fit; names the leaf.
         """
-        spec = self._observation_spec()
-        if spec is not None:
-            if self._sets is None:
-                self._sets = self._config.set_spaces()
-            try:
-                observation = pad_sets(message["observation"], self._sets, "observation")
-                fitted = json_fit.fit(observation, spec, "observation")
-            except SpecError as error:
-                raise ServiceError("bad_request", str(error)) from error
-            message["observation"] = fitted
-        return message["observation"]
+        observation = _required(message, "observation")
+        if type(body) is JsonBody and (spec := self._observation_spec()) is not None:
+            observation = message["observation"] = self._reader.cast(observation, spec)
+        self._reader.check(observation)
+        return observation
 
     def _observation_spec(self) -> Nested | None:
         """Return what the model takes, else what the buffer holds; None: neither says it."""
@@ -305,9 +290,8 @@ class PolicyActor(Actor):
         """Take the last outcome and push the episode's last segment."""
         try:
             message = await _message(body)
-            if type(body) is JsonBody and not _flag(message, "terminated"):
-                _required(message, "observation")
-                self._fit(message)
+            if not _flag(message, "terminated"):
+                self._read(message, body)
             return await self._end(message)
         finally:
             self._drop_segment()  # empty, unless the end was refused: then nobody can repeat it

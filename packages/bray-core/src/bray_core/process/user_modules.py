@@ -70,10 +70,17 @@ def import_user_code(where: str) -> ModuleType:
     """Import what stands before the colon of `module:name` or `file.py:name`.
 
     Raises:
-        ImportError: There is no such module or file, or its own imports fail.
+        ImportError: There is no such module or file, its own imports fail, or its code raises.
         ValueError: The name is empty.
     """
-    return import_user_file(Path(where)) if where.endswith(".py") else import_user_module(where)
+    try:
+        return import_user_file(Path(where)) if where.endswith(".py") else import_user_module(where)
+    except (ImportError, OSError, SyntaxError, ValueError):
+        raise
+    except (Exception, SystemExit) as error:
+        from bray_core.process.raised_words import raised_words
+
+        raise ImportError(f"it raised {raised_words(error)}") from error
 
 
 def find_user_code(name: str) -> Any:

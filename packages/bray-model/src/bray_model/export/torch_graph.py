@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import warnings
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import torch
 from bray_core import nested
 from bray_core.errors import ExportError, MissingExtraError
 from bray_core.nested import Nested
+from bray_core.process.raised_words import place_of_others
 from bray_model.engines.onnx_engine import WEIGHT_PREFIX
 from bray_model.export.graph_writer import MAX_BYTES, skeleton, total_bytes, write_graph
 from bray_model.signature import Signature, resize
@@ -174,21 +176,30 @@ def _with_weights_as_inputs(model: Any, module: torch.nn.Module) -> bytes:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the exporter's advice about itself; its errors are raised, not logged."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Silence the exporter's advice about itself; its errors are raised, not logged.
+
+    Where it fails it also prints all of the graph so far to standard error.
+    """
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of the innermost cause: the outer ones only say that it failed."""
+    """Return the first line of the innermost cause, which the outer ones only pass on, and where
+    the module's own code led to it."""
+    place = place_of_others(error)
     while error.__cause__ is not None:
         error = error.__cause__
+        place = place_of_others(error) or place
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    reason = f"{type(error).__name__}: {lines[0] if lines else ''}"
+    return f"{reason} ({place})" if place else reason

@@ -9,6 +9,7 @@ network.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -23,10 +24,11 @@ from bray_core.action_vector import ActionVector
 from bray_core.config import from_mapping
 from bray_core.errors import ConfigError
 from bray_core.nested import Nested
+from bray_core.process.raised_words import raised_words
 from bray_core.spaces import LeafSpace, Spaces
 
 _PROBED = 2
-"""Rows with which a network is looked at."""
+"""Rows with which a network is looked at; a trunk with one more, too: it takes any number."""
 
 
 def is_own(config: TrunkConfig) -> bool:
@@ -35,7 +37,7 @@ def is_own(config: TrunkConfig) -> bool:
 
 
 def check_installed(config: object) -> None:
-    """Refuse an installed network that there is not, or a setting that it does not have.
+    """Refuse an installed network that there is not, or settings that nobody reads.
 
     Code of yours is looked at where it may run: when the network is made.
 
@@ -45,7 +47,15 @@ def check_installed(config: object) -> None:
     Raises:
         ConfigError: begins with the dotted name of a setting.
     """
-    if not isinstance(config, TrunkConfig) or not is_own(config):
+    if not isinstance(config, TrunkConfig):
+        return
+    if not is_own(config):
+        if config.settings and not any(map(registry.is_own_code, config.encoders.values())):
+            raise ConfigError(
+                f"model.settings: expected none with the default network, got "
+                f"{dict(config.settings)}: they are those of a network of yours (model.network) or "
+                "of an encoder of yours (model.encoders)"
+            )
         return
     if registry.is_own_code(config.network):
         return
@@ -122,10 +132,12 @@ def _made(setting: str, name: str, kind: Any, space: Any, config: TrunkConfig) -
         raise ConfigError(f"{setting}: {name!r}: expected its Config to be a dataclass, got {own}")
     try:
         return kind(space, settings)
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+    except ConfigError:
+        raise
+    except Exception as error:
         raise ConfigError(
             f"{setting}: {name!r}: expected a class that is called with the spaces and its "
-            f"settings: {type(error).__name__}: {error}"
+            f"settings: {raised_words(error)}"
         ) from error
 
 
@@ -164,22 +176,44 @@ def own_leaf_encoder(path: str, leaf: LeafSpace, name: str, config: TrunkConfig)
 
 
 def check_features(setting: str, name: str, trunk: Any, space: Nested) -> None:
-    """Look at a trunk once with two rows of zeros.
+    """Look at a trunk once with two rows of zeros, and with three.
 
     Raises:
-        ConfigError: it fails, or its features are not `[2, F]`; says what was expected.
+        ConfigError: it fails, or its features are not `[2, F]` of float32; says what was expected.
     """
-    rows = nested.map(
-        lambda leaf: torch.zeros((_PROBED, *leaf.shape), dtype=_torch_type(leaf)), space
-    )
-    features = _called(setting, name, trunk, rows)
-    wanted = (_PROBED, trunk.size)
-    if not isinstance(features, Tensor) or tuple(features.shape) != wanted:
-        got = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise ConfigError(
-            f"{setting}: {name!r}: expected features {list(wanted)} for two observations "
-            f"(feature_size={trunk.size}), got {got}"
+    for rows, word in ((_PROBED, "two"), (_PROBED + 1, "three")):
+        seen = nested.map(
+            lambda leaf, rows=rows: torch.zeros((rows, *leaf.shape), dtype=_torch_type(leaf)), space
         )
+        features = _called(setting, name, trunk, seen)
+        wanted = (rows, trunk.size)
+        if not isinstance(features, Tensor) or tuple(features.shape) != wanted:
+            got = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise ConfigError(
+                f"{setting}: {name!r}: expected features {list(wanted)} for {word} observations "
+                f"(feature_size={trunk.size}), got {got}"
+            )
+        if features.dtype != torch.float32:
+            raise ConfigError(
+                f"{setting}: {name!r}: expected features of float32, got "
+                f"{str(features.dtype).removeprefix('torch.')}: return them with `.float()`"
+            )
+    _check_copies(setting, name, trunk, seen)
+
+
+def _check_copies(setting: str, name: str, trunk: Any, seen: Nested) -> None:
+    """Refuse a network that cannot be copied once it has been called, as where it is evaluated."""
+    try:
+        tried = copy.deepcopy(trunk)
+        tried(seen)
+        copy.deepcopy(tried)
+    except Exception as error:
+        raise ConfigError(
+            f"{setting}: {name!r}: expected a network that `copy.deepcopy` copies after a call: "
+            f"{raised_words(error)}: keep no tensors with gradients as attributes (of "
+            "torch.nn.utils.spectral_norm and weight_norm there are others in "
+            "torch.nn.utils.parametrizations)"
+        ) from error
 
 
 def _torch_type(leaf: LeafSpace) -> torch.dtype:
@@ -199,8 +233,7 @@ def _called(setting: str, name: str, module: Any, *inputs: Any) -> Any:
     except Exception as error:
         shapes = {path or "observation": list(leaf.shape) for path, leaf in nested.items(inputs[0])}
         raise ConfigError(
-            f"{setting}: {name!r}: failed with observations {shapes}: "
-            f"{type(error).__name__}: {error}"
+            f"{setting}: {name!r}: failed with observations {shapes}: {raised_words(error)}"
         ) from error
 
 
@@ -213,7 +246,7 @@ def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
     `state`, too.
 
     Raises:
-        ConfigError: an output is missing or has another shape; names it.
+        ConfigError: an output is missing or has another shape or type; names it.
     """
     if not hasattr(module, "state_size"):
         module.state_size = 0
@@ -238,6 +271,11 @@ def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
             raise ConfigError(
                 f"model.network: {name!r}: expected output {path} {list(shape)} for two "
                 f"observations, got {got}"
+            )
+        if path != "state" and found.dtype != torch.float32:
+            raise ConfigError(
+                f"model.network: {name!r}: expected output {path} of float32, got "
+                f"{str(found.dtype).removeprefix('torch.')}: return it with `.float()`"
             )
     return module
 

@@ -27,6 +27,8 @@ from bray_core.spaces import Spaces
 
 NUM_DRAWS = 16
 """Draws M of the noise that travel with the weights of a noisy network."""
+_GRAIN = 1e-5
+"""Least difference of two means of `c51`, as a share of its range: ten times that of rounding."""
 RESCALING = 1e-3
 """ε of the transform h of returns (Pohlen et al. 2018), where it is wanted."""
 
@@ -199,7 +201,9 @@ class Returns(nn.Module):
         kind, rescales = self._config.distributional, self._config.value_rescaling
         if kind == "c51":
             atoms = unrescale(self.support, RESCALING) if rescales else self.support
-            return c51.q_values(numbers, atoms)
+            # Actions that are alike stay so: what is known of none decides by no rounding error.
+            grain = (atoms[-1] - atoms[0]) * _GRAIN
+            return (c51.q_values(numbers, atoms) / grain).round() * grain
         numbers = unrescale(numbers, RESCALING) if rescales else numbers
         return numbers if kind == "none" else numbers.mean(-1)
 

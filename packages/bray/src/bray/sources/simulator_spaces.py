@@ -11,6 +11,7 @@ from typing import Any
 
 from bray.run import Run
 from bray.sources.config import GamecoreSourceConfig, ServingActorConfig
+from bray.sources.simulator_evaluation import LOGS
 from bray.sources.simulator_ports import SimulatorPorts, how_to_connect, http_port_of
 from bray_actor.policy.session_start import SessionStart, told_spaces
 from bray_core import nested
@@ -32,6 +33,8 @@ _SILENCE_S, _LONGEST_S = 0.2, 2.0
 was told `not_ready` pauses half a second, and then finds the run's own actors."""
 _FIRST_START_S = 300.0
 """How long a simulator that bray starts may take until its first `start`."""
+_SAYS_S = 5.0
+"""How long that is waited for without a word."""
 
 
 def simulator_spaces(
@@ -76,17 +79,24 @@ def _ask(run: Run, source: GamecoreSourceConfig, ports: SimulatorPorts) -> Space
                 num_processes=1,
                 lanes=source.lanes,
                 http_port=http_port_of(server.addresses),
-                logs=run.experiment.path / "simulators",
+                logs=run.experiment.path / LOGS,
             )
             stack.callback(fleet.stop)
             fleet.start()
-        began = time.monotonic()
+        began, has_said = time.monotonic(), False
         while (told := lobby.wait(_LOOK_S)) is None:
             check_interrupted()
             if fleet is None:
                 continue
             fleet.check()
-            if time.monotonic() - began > _FIRST_START_S:
+            waited_s = time.monotonic() - began
+            if waited_s > _SAYS_S and not has_said:
+                has_said = True
+                say(
+                    f"waits for the first start of {source.title}, which tells its spaces; what it "
+                    f"prints is in {run.experiment.path / LOGS}"
+                )
+            if waited_s > _FIRST_START_S:
                 raise DeadlineError(
                     f"source.command: expected a `start` that tells spaces within "
                     f"{_FIRST_START_S:g} s, got none: declare source.spaces, or see what the "

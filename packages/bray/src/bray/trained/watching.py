@@ -172,14 +172,19 @@ def record_drawn(agent: PlaysEpisodes, spec: EnvironmentSpec, folder: Path, *, s
     Raises:
         ConfigError: the environment draws nothing.
     """
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    env = _AtariGame(spec) if spec.is_atari else _make(spec, "rgb_array")
+    env = _drawn(spec)
     try:
         rate = float(getattr(env, "metadata", {}).get("render_fps", _FRAMES_PER_S))
         recorder = PlayRecorder(folder, f"played {seed}", rate, _action_names(env))
         _play(agent, env, seed, lambda frame: None, recorder, limit_s=DRAWING_S)
     finally:
         env.close()
+
+
+_TO_DRAW = (
+    'it takes no `render_mode`: take it, name it in `metadata["render_modes"]`, and return an '
+    "image [H, W, 3] from `render()`; `bray view` shows its episodes as numbers"
+)
 
 
 def _has_screen() -> bool:
@@ -193,15 +198,14 @@ def _make(spec: EnvironmentSpec, mode: str) -> Any:
     Raises:
         ConfigError: it cannot.
     """
-    from gymnasium.error import DependencyNotInstalled
-
     drawn = replace(spec, kwargs={**spec.kwargs, "render_mode": mode}, stepping="worker")
     words = f"environment: {spec} draws nothing (render_mode {mode!r})"
     try:
         with warnings.catch_warnings(action="ignore"):  # what is said here is said once
             env = drawn.make(reports=False)
-    except (DependencyNotInstalled, ConfigError) as error:
-        raise ConfigError(f"{words}: {error}") from error
+    except ConfigError as error:
+        takes_none = str(error).startswith("kwargs: ") and "render_mode" not in spec.kwargs
+        raise ConfigError(f"{words}: {_TO_DRAW if takes_none else error}") from error
     if mode not in (env.metadata or {}).get("render_modes", ()):
         env.close()
         raise ConfigError(f"{words}: see its episodes as numbers with `bray view`")

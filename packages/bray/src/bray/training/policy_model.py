@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from bray.policies.export_check import warn_of_export
 from bray.run import Run
 from bray.sources.config import ServingActorConfig
 from bray_model import ModelConfig
@@ -38,7 +39,7 @@ def policy_model(
     if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
         rows = batching.max_batch_size * actor.num_workers
         batching = replace(batching, max_batch_size=rows, pad_to=())
-    return run.model(
+    model = run.model(
         name,
         module,
         example,
@@ -46,3 +47,6 @@ def policy_model(
         placement=actor.placement,
         num_workers=actor.inference_workers,
     )
+    if model.version == 0:  # else it has been told
+        warn_of_export(module, example, name)
+    return model
