@@ -270,7 +270,6 @@ def test_a_clone_learns_from_its_data_set_beside_one_who_plays(tmp_path: Path) -
             r"race: expected kind agents, .* got kind matches",
         ),
         ("red: red, blue: clone", "'*': clone", r"sources\.race: expected kind agents, with anoth"),
-        ("algorithm: bc, max_steps: 25", "algorithm: mappo", r"learns from rows of a whole team"),
         ("algorithm: bc, max_steps: 25", "algorithm: es", r"is played by other weights"),
         ("algorithm: bc, max_steps: 25", "algorithm: alphazero", r"by a search through the game"),
     ],

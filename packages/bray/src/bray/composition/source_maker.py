@@ -8,7 +8,8 @@ from typing import Any
 from bray.composition.casting import Casting, casting_of
 from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.own_source import OwnSource
-from bray.composition.roster import names_agents, spec_of
+from bray.composition.roster import names_agents
+from bray.composition.team_games import games_spec
 from bray.composition.turn_shares import TurnShares
 from bray.composition.turns import PlayingSource
 from bray.sources.games import GamesPlay
@@ -143,7 +144,7 @@ class SourceMaker:
         actor = part.actor
         num_workers = 1 if self._run.is_local else actor.num_workers
         play = GamesPlay(
-            spec=spec_of(config),
+            spec=games_spec(self._roster.composition, part),
             num_envs=config.num_envs,
             cast=casting.cast,
             quotas=self._shares.quotas(self._roster.learners(part)),
