@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -152,6 +153,20 @@ def test_a_trainer_draws_from_a_mixture_of_what_two_sources_play(tmp_path: Path)
     found = run_of(tmp_path, MIXED)
 
     assert found["weights"]["policy"][0] > 1
+
+
+def test_a_mixture_of_replays_may_be_drawn_from_by_priority(tmp_path: Path) -> None:
+    own = MIXED.replace("kind: replay, ", "").replace(", batch_size: 16, min_size: 40, unit", "#")
+    own = re.sub(r"#: transition", ", warmup_frames: 40, prioritized: true", own)
+    assert run_of(tmp_path, own, exports=False)["weights"]["policy"][0] > 1
+    far = "{kind: replay, capacity: 99, batch_size: 16, unit: transition, sampler: prioritized}"
+    both = MIXED.replace("*replay", far)
+    with pytest.raises(ConfigError, match=r"buffers\.far: expected a replay that draws like.*near"):
+        run_of(tmp_path, both, trial="both")
+    of_sac = MIXED.replace("min_size: 40", "min_size: 40, sampler: prioritized")
+    of_sac = of_sac.replace("algorithm: dqn", "algorithm: sac")
+    with pytest.raises(ConfigError, match="draws by priority, which SAC does not set"):
+        run_of(tmp_path, of_sac, trial="sac")
 
 
 def test_agents_of_games_record_into_the_replays_of_a_mixture(tmp_path: Path) -> None:

@@ -51,10 +51,14 @@ def made_with(make: Callable[..., Any], environment: str, kwargs: Mapping[str, A
     """Return what a class or function makes with the arguments of a description.
 
     Raises:
-        ConfigError: it does not take them.
+        ConfigError: it does not take them, or needs a package that is not installed.
     """
     try:
         return make(**kwargs)
+    except ImportError as error:
+        raise ConfigError(
+            f"environment: {environment} needs a package that is not installed: {error}"
+        ) from error
     except TypeError as error:  # mostly an argument that it does not take
         if not kwargs or "argument" not in str(error):
             raise
