@@ -122,7 +122,7 @@ class Mixture(IterableBuffer):
             priorities: Priorities `[B]`, finite and 0 or more.
 
         Raises:
-            ConfigError: that buffer does not draw by priority.
+            ConfigError: the buffer of this batch does not draw by priority.
             SpecError: the keys are of no batch of this mixture.
         """
         keys, priorities = np.asarray(keys), np.asarray(priorities)

@@ -22,6 +22,7 @@ from bray.training.algorithm import Parts
 from bray.training.learner import Learner
 from bray.training.schedules.run_curriculum import RunCurriculum
 from bray_actor import PolicyConfig
+from bray_buffer.shared_out import SharedOut
 from bray_core.errors import ConfigError
 
 
@@ -106,12 +107,17 @@ class SourceMaker:
         if not learner.replays:
             return learner
         recorded = self._composition.agents[agent].buffer
-        if recorded is None or recorded not in learner.replays:
-            raise ConfigError(
-                f"agents.{agent}.buffer: expected one that trainers.{name} draws from, "
-                f"{', '.join(learner.replays)}, got {recorded!r}"
-            )
-        return replace(learner, buffer=learner.replays[recorded])
+        shares = {recorded: 1.0} if isinstance(recorded, str) else dict(recorded or {"": 1.0})
+        for one in shares:
+            if one not in learner.replays:
+                raise ConfigError(
+                    f"agents.{agent}.buffer: expected one that trainers.{name} draws from, "
+                    f"{', '.join(learner.replays)}, got {one or None!r}"
+                )
+        if len(shares) == 1:
+            return replace(learner, buffer=learner.replays[next(iter(shares))])
+        replays = {one: (learner.replays[one], share) for one, share in shares.items()}
+        return replace(learner, buffer=SharedOut(replays))
 
     def _recordings(self, part: SourcePart) -> dict[str, Learner]:
         """Return the learners with the buffers into which their agents in a source record.
@@ -120,13 +126,19 @@ class SourceMaker:
             ConfigError: a learner has agents in it that record into several.
         """
         found: dict[str, Learner] = {}
+        first: dict[str, Any] = {}
         agents = part.agents.values() or self._composition.agents
         for agent in dict.fromkeys(agents):
             learner = self._composition.learner_of(agent)
             if learner is None:
                 continue
-            one = self._recording(learner.name, agent)
-            if found.setdefault(learner.name, one).buffer is not one.buffer:
+            recorded = self._composition.agents[agent].buffer
+            if learner.name not in found:
+                found[learner.name], first[learner.name] = (
+                    self._recording(learner.name, agent),
+                    recorded,
+                )
+            elif recorded != first[learner.name]:
                 raise ConfigError(
                     f"agents.{agent}.buffer: expected that of the other agents of "
                     f"{learner.name!r} in sources.{part.name}, got another: give it a source"

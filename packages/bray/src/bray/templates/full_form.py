@@ -273,7 +273,7 @@ class _Reader:
         model = self._wires.model_of[trainer]
         named = [
             self._wires.inputs_of[trainer].get(EXPERIENCE),
-            *(self._wires.buffer_of.get(agent) for agent in self._agents_of(model)),
+            *(one for a in self._agents_of(model) for one in self._wires.buffer_of.get(a, ())),
         ]
         for name in named:
             if name is not None and self._kind_of_buffer(name) == OWN:
@@ -309,8 +309,13 @@ class _Reader:
             play=self._written.text("agent", name, "play"),
             spaces=self._written.setting("agent", name, "spaces"),
             load=self._written.text("model", model, "load") if model is not None else None,
-            buffer=self._wires.buffer_of.get(name),
+            buffer=self._recorded(name),
         )
+
+    def _recorded(self, agent: str) -> str | Mapping[str, float] | None:
+        """Return the buffer that an agent records into, or several with their shares."""
+        shares = self._wires.buffer_of.get(agent, {})
+        return shares if len(shares) > 1 else next(iter(shares), None)
 
     def _kind_of_buffer(self, name: str) -> str:
         return self._written.text("buffer", name, "kind") or OWN
