@@ -272,6 +272,11 @@ def test_what_is_wrong_is_named() -> None:
         game.step({"player_1": np.array(4)})
 
 
+def needy() -> None:
+    """Return nothing: what it needs is not there, as Hanabi without OpenSpiel."""
+    raise ModuleNotFoundError("No module named 'shimmy'")
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspiel", None)
     with pytest.raises(MissingExtraError, match=r"install bray-actor\[open-spiel\]"):
@@ -281,6 +286,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "pettingzoo.classic.rps", raising=False)
     with pytest.raises(ConfigError, match="rps_v2 needs a package that is not installed"):
         MultiAgentSpec(environment="rps_v2").make()
+    with pytest.raises(ConfigError, match=r":needy needs a package that is not installed: No mod"):
+        MultiAgentSpec.of(needy).make()
     monkeypatch.setattr("bray_actor.multi_agent.making.known_modules", dict)
     with pytest.raises(MissingExtraError, match=r"install bray-actor\[gym\]"):
         MultiAgentSpec(environment="nothing_v0").make()

@@ -6,10 +6,19 @@ import pickle
 import numpy as np
 import pytest
 
-from bray_buffer import Buffer, BufferConfig, Mixture, Reservoir, ReservoirConfig
+from bray_buffer import (
+    Buffer,
+    BufferConfig,
+    Mixture,
+    ReplayBuffer,
+    ReplayConfig,
+    Reservoir,
+    ReservoirConfig,
+)
 from bray_core import nested
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Packed
+from bray_core.nested import ArraySpec
 
 SPEC = nested.spec({"x": np.int64(0), "policy_version": np.int64(0)})
 
@@ -89,8 +98,10 @@ def test_nonsense_is_refused():
     queue, _, mixture = make()
     with pytest.raises(ConfigError, match="push to one of its buffers instead: q, r"):
         mixture.push(row(1))
-    with pytest.raises(ConfigError, match="update the priorities of one of its buffers"):
-        mixture.update_priorities([1], [1.0])
+    with pytest.raises(ConfigError, match="'q' does not draw by priority"):
+        mixture.update_priorities(np.array([1]), np.array([1.0]))
+    with pytest.raises(SpecError, match="keys: expected those of batches of q, r"):
+        mixture.update_priorities(np.array([1 << 50]), np.array([1.0]))
     with pytest.raises(SpecError, match=r"expected the states of \['q', 'r'\], got"):
         mixture.load_state_dict({"policy_version": 3})
     with pytest.raises(ConfigError, match=r"names that files can have, got '../x'"):
@@ -162,3 +173,33 @@ def test_a_mixture_of_handles_travels():
     assert [copy._draw() for _ in range(20)] == [mixture._draw() for _ in range(20)]
     assert copy._buffers["b"].name == "two"
     assert (copy._shares, copy._rate) == (mixture._shares, 2.0)
+
+
+def test_priorities_go_to_the_replay_that_a_batch_came_from():
+    floats, number = ArraySpec(np.dtype("float32"), (4,)), ArraySpec(np.dtype("int32"), ())
+    flags = ArraySpec(np.dtype("bool"), (4,))
+    spec = {"observation": floats, "final_observation": ArraySpec(np.dtype("float32"), ())}
+    spec |= {
+        "action": floats,
+        "reward": floats,
+        "terminated": flags,
+        "truncated": flags,
+        "length": number,
+    }
+    config = ReplayConfig(capacity=64, batch_size=4, sampler="prioritized", unit="transition")
+    replays = {name: ReplayBuffer(spec, config) for name in ("near", "far")}
+    for first, replay in zip((0, 10), replays.values(), strict=True):
+        one = nested.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
+        replay.push(
+            {**one, "reward": np.arange(first, first + 4, dtype=np.float32), "length": np.int32(4)}
+        )
+    mixture = Mixture({name: (replay, 1.0) for name, replay in replays.items()}, seed=1)
+
+    for _ in range(20):  # the third step of the first, and the second of the other, count alone
+        batch = mixture.pop(0).tree
+        mixture.update_priorities(batch["key"], np.isin(batch["reward"], [2, 11]).astype(float))
+    seen = {float(reward) for _ in range(20) for reward in mixture.pop(0).tree["reward"]}
+    assert {2.0, 11.0} <= seen
+    assert all(replay.stats()["stale_priorities"] == 0 for replay in replays.values())
+    drawn = [float(reward) for _ in range(20) for reward in mixture.pop(0).tree["reward"]]
+    assert sum(reward in (2.0, 11.0) for reward in drawn) > 70, "of 80"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +16,9 @@ import pytest
 import bray
 from bray.composition.exports import export_all
 from bray.composition.train import train_composition
-from bray.templates.loading import load
-from bray_core.errors import ConfigError
+from bray.templates.loading import load, parse
+from bray_buffer.shared_out import SharedOut
+from bray_core.errors import ConfigError, SettingsError
 
 pytestmark = pytest.mark.usefixtures("evaluated_here")
 
@@ -152,6 +155,73 @@ def test_a_trainer_draws_from_a_mixture_of_what_two_sources_play(tmp_path: Path)
     found = run_of(tmp_path, MIXED)
 
     assert found["weights"]["policy"][0] > 1
+
+
+def test_a_mixture_of_replays_may_be_drawn_from_by_priority(tmp_path: Path) -> None:
+    own = MIXED.replace("kind: replay, ", "").replace(", batch_size: 16, min_size: 40, unit", "#")
+    own = re.sub(r"#: transition", ", warmup_frames: 40, prioritized: true", own)
+    assert run_of(tmp_path, own, exports=False)["weights"]["policy"][0] > 1
+    far = "{kind: replay, capacity: 99, batch_size: 16, unit: transition, sampler: prioritized}"
+    both = MIXED.replace("*replay", far)
+    with pytest.raises(ConfigError, match=r"buffers\.far: expected a replay that draws like.*near"):
+        run_of(tmp_path, both, trial="both")
+    of_sac = MIXED.replace("min_size: 40", "min_size: 40, sampler: prioritized")
+    of_sac = of_sac.replace("algorithm: dqn", "algorithm: sac")
+    with pytest.raises(ConfigError, match="draws by priority, which SAC does not set"):
+        run_of(tmp_path, of_sac, trial="sac")
+
+
+SHARED = MIXED.replace(
+    "agents: {near: {model: policy, buffer: near}, far: {model: policy, buffer: far}}",
+    "agents: {near: {model: policy, buffer: {near: 3, far: 1}}}",
+).replace('"*": far', '"*": near')
+
+
+def test_what_an_agent_records_may_be_shared_out_to_replays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Mapping[str, Any]] = []
+
+    def shared_out(buffers: Mapping[str, Any]) -> SharedOut:
+        given.append({name: buffer for name, (buffer, _) in buffers.items()})
+        return SharedOut(buffers)
+
+    monkeypatch.setattr("bray.composition.source_maker.SharedOut", shared_out)
+    found = run_of(tmp_path, SHARED, exports=False)
+
+    assert found["weights"]["policy"][0] > 1
+    near, far = (given[0][name].stats()["queued"] for name in ("near", "far"))
+    assert near + far >= 300
+    assert 2 < near / far < 4
+    again = run_of(tmp_path, SHARED, exports=False, trial="again")
+    assert again["weights"] == found["weights"], "a seed repeats"
+    games = MIXED_GAMES.replace("buffer: near}", "buffer: {near: 1, far: 1}}")
+    assert run_of(tmp_path, games, exports=False, trial="games")["weights"]["policy"][0] > 1
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        (
+            "{near: 3, far: 1}",
+            "{near: 3, fra: 1}",
+            r"near\.buffer: expected .* 'fra', did you mean",
+        ),
+        ("{near: 3, far: 1}", "{near: 3, far: 0}", r"buffer\.far: expected a share above 0, got 0"),
+        ("{near: 3, far: 1}", "{near: 3, both: 1}", "got 'both', a mixture: nobody pushes into it"),
+        (
+            "inputs: {experience: both}",
+            "inputs: {experience: near}",
+            r"buffer\.far: expected a replay of a mixture that trainers\.policy draws from, got",
+        ),
+    ],
+)
+def test_shares_of_what_is_no_replay_of_the_mixture_are_refused(
+    was: str, now: str, words: str
+) -> None:
+    assert was in SHARED
+    with pytest.raises(SettingsError, match=words):
+        parse(SHARED.replace(was, now), "f")
 
 
 def test_agents_of_games_record_into_the_replays_of_a_mixture(tmp_path: Path) -> None:

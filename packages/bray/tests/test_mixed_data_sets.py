@@ -136,6 +136,15 @@ def test_a_trainer_draws_from_what_it_plays_and_from_a_data_set(
     assert any(name.startswith(steps) for name in found["metrics"])
 
 
+def test_a_data_set_is_drawn_by_priority_as_the_replay_beside_it(
+    shown: Path, tmp_path: Path
+) -> None:
+    text = MIXED.format(origin="recordings", path=shown, algorithm="dqn", task="CartPole-v1")
+    text = text.replace("capacity: 500,", "capacity: 500, prioritized: true,")
+    found = run_of(tmp_path, text, exports=False)
+    assert found["weights"]["policy"][0] > 1
+
+
 REFUSED = {
     "nobody plays": (
         "of: {played: 1, expert: 1}",
@@ -146,11 +155,6 @@ REFUSED = {
         "played: {capacity: 500, warmup_frames: 40}",
         "played: {kind: queue, batch_size: 4}",
         r"buffers\.played\.kind: expected replay for DQN \(trainers\.policy\), got queue",
-    ),
-    "by priority": (
-        "capacity: 500,",
-        "capacity: 500, prioritized: true,",
-        r"buffers\.played: expected a replay that is drawn from evenly .* prioritized=false",
     ),
     "a memory": (
         "hidden: [8]",
@@ -270,7 +274,6 @@ def test_a_clone_learns_from_its_data_set_beside_one_who_plays(tmp_path: Path) -
             r"race: expected kind agents, .* got kind matches",
         ),
         ("red: red, blue: clone", "'*': clone", r"sources\.race: expected kind agents, with anoth"),
-        ("algorithm: bc, max_steps: 25", "algorithm: mappo", r"learns from rows of a whole team"),
         ("algorithm: bc, max_steps: 25", "algorithm: es", r"is played by other weights"),
         ("algorithm: bc, max_steps: 25", "algorithm: alphazero", r"by a search through the game"),
     ],

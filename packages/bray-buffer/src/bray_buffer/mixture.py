@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bray_buffer.iterable_buffer import IterableBuffer
 from bray_buffer.saved_state import generator_state, set_generator_state
@@ -22,11 +23,16 @@ from bray_core.protocols import BufferProtocol
 
 _LOOK_S = 0.005
 """How often a mixture that is ahead of its inserts looks for new ones."""
+_OWNER_SHIFT = 48
+"""Bits of a batch's keys below those that say which buffer they are of; no replay counts so far."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Mixture(IterableBuffer):
     """Pops from several buffers; what is pushed goes to one of them, by its own `push`.
+
+    Of replays that draw by priority the keys of a batch say which of them it came from, so that new
+    priorities go to that one.
 
     Args:
         buffers: Buffers by name, each with its weight of 0 or more; weights need not add up to 1.
@@ -62,6 +68,7 @@ class Mixture(IterableBuffer):
         self._drawn = 0
         self._buffers: dict[str, Any] = {name: buffer for name, (buffer, _) in buffers.items()}
         self._layout = _one_layout(self._buffers)
+        self._owners = {name: number << _OWNER_SHIFT for number, name in enumerate(self._buffers)}
         self._random = np.random.default_rng(seed)
         self._lock = threading.Lock()
         self._owed: list[str] = []
@@ -107,12 +114,28 @@ class Mixture(IterableBuffer):
             f"mixture: push to one of its buffers instead: {', '.join(self._buffers)}"
         )
 
-    def update_priorities(self, keys: object, priorities: object) -> None:
-        """Refuse: the keys are those of one buffer, and do not tell which."""
-        raise ConfigError(
-            "mixture: update the priorities of one of its buffers instead: "
-            f"{', '.join(self._buffers)}"
-        )
+    def update_priorities(self, keys: npt.NDArray[np.int64], priorities: npt.NDArray[Any]) -> None:
+        """Give items of a batch new priorities, in the replay that the batch came from.
+
+        Args:
+            keys: Keys of the batch, `[B]`.
+            priorities: Priorities `[B]`, finite and 0 or more.
+
+        Raises:
+            ConfigError: the buffer of this batch does not draw by priority.
+            SpecError: the keys are of no batch of this mixture.
+        """
+        keys, priorities = np.asarray(keys), np.asarray(priorities)
+        owners = keys >> _OWNER_SHIFT
+        names = list(self._buffers)
+        if len(keys) and not (owners.min() >= 0 and owners.max() < len(names)):
+            raise SpecError(f"keys: expected those of batches of {', '.join(names)}")
+        for owner in np.unique(owners).tolist():
+            buffer = self._buffers[names[owner]]
+            if not hasattr(buffer, "update_priorities"):
+                raise ConfigError(f"mixture: {names[owner]!r} does not draw by priority")
+            own = owners == owner
+            buffer.update_priorities(keys[own] - self._owners[names[owner]], priorities[own])
 
     def pop(self, timeout_s: float | None = None) -> Packed:
         """Return a batch of the drawn buffer.
@@ -135,8 +158,7 @@ class Mixture(IterableBuffer):
         except BaseException as error:
             self._explain(name, started, error)
             raise
-        self._count(batch)
-        return batch
+        return self._counted(batch, name)
 
     async def pop_async(self, timeout_s: float | None = None) -> Packed:
         """`pop` for a coroutine; if it is cancelled, the next pop waits for the same buffer."""
@@ -151,8 +173,7 @@ class Mixture(IterableBuffer):
         except BaseException as error:
             self._explain(name, started, error)
             raise
-        self._count(batch)
-        return batch
+        return self._counted(batch, name)
 
     def _has_due(self) -> bool:
         """Return whether another batch may be drawn, for what was inserted."""
@@ -161,15 +182,19 @@ class Mixture(IterableBuffer):
         self._due = self._rate * (self._inserted() - self._inserted_before)
         return self._drawn < self._due
 
-    def _count(self, batch: Packed) -> None:
-        """Count what was drawn; the first batch is that of what was inserted before."""
+    def _counted(self, batch: Packed, name: str) -> Packed:
+        """Return what was drawn, its keys telling from where; the first batch is that of what was
+        inserted before."""
+        if "key" in batch.tree:
+            batch.tree["key"][...] += self._owners[name]
         if self._rate is None:
-            return
+            return batch
         with self._lock:
             if self._inserted_before is None:
                 self._inserted_before = self._inserted()
             else:
                 self._drawn += len(batch.block)
+        return batch
 
     def _inserted(self) -> float:
         """Return the steps that the replays hold, or held until newer ones came."""

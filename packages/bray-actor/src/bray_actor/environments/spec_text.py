@@ -53,12 +53,17 @@ def made_with(make: Callable[..., Any], environment: str, kwargs: Mapping[str, A
     """Return what a class or function makes with the arguments of a description.
 
     Raises:
-        ConfigError: it does not take them, needs others, or raises.
+        ConfigError: it does not take them, needs others or a package that is not installed, or
+            raises.
     """
     try:
         return make(**kwargs)
     except BrayError:
         raise
+    except ImportError as error:
+        raise ConfigError(
+            f"environment: {environment} needs a package that is not installed: {error}"
+        ) from error
     except RAISED as error:
         if isinstance(error, TypeError) and "argument" in str(error):
             if "missing" in str(error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,19 @@ class ParallelGame(PettingZooGame):
     Args:
         environment: Environment of PettingZoo's parallel API.
     """
+
+    acts_at_once = True
+    """Whether all who are there act in each step."""
+
+    @property
+    def state_size(self) -> int | None:
+        """Numbers of the state that the environment tells of the whole game; None: it has none."""
+        space = getattr(self._env, "state_space", None)
+        return None if space is None else math.prod(space.shape)
+
+    def state(self) -> Any:
+        """Return the state of the whole game, an array."""
+        return self._env.state()
 
     def _first_infos(self) -> Mapping[str, Any]:
         infos: Mapping[str, Any] = self._env.reset(seed=0)[1]

@@ -48,6 +48,22 @@ class RecoveringGame:
         """Whether the environment's `reset` takes options."""
         return takes_options(self._game)
 
+    @property
+    def acts_at_once(self) -> bool:
+        """Whether all who are there act in each step, as far as the environment says it."""
+        return bool(getattr(self._game, "acts_at_once", False))
+
+    @property
+    def state_size(self) -> int | None:
+        """Numbers of the state that the environment tells of the whole game; None: it has none."""
+        size: int | None = getattr(self._game, "state_size", None)
+        return size
+
+    def state(self) -> Any:
+        """Return the state of the whole game, an array."""
+        game: Any = self._game
+        return game.state()
+
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> dict[str, AgentTick]:

@@ -35,13 +35,8 @@ class TeamStep(NamedTuple):
     """Whether the episode was cut short, `[N]`."""
 
 
-class Teams(Protocol):
-    """N copies; PettingZoo's are `bray_actor.runners.parallel_teams.ParallelTeams`."""
-
-    @property
-    def num_teams(self) -> int:
-        """Number of teams, N."""
-        ...
+class TeamSizes(Protocol):
+    """What the networks of a team are made for."""
 
     @property
     def num_agents(self) -> int:
@@ -61,6 +56,15 @@ class Teams(Protocol):
     @property
     def num_actions(self) -> int:
         """Number of actions of each agent, A."""
+        ...
+
+
+class Teams(TeamSizes, Protocol):
+    """N copies; PettingZoo's are `bray_actor.runners.parallel_teams.ParallelTeams`."""
+
+    @property
+    def num_teams(self) -> int:
+        """Number of teams, N."""
         ...
 
     def reset(self, which: Mask, seed: int | None = None) -> None:

@@ -260,7 +260,7 @@ class DQNTrainer(ValueTrainer):
         return loss, terms
 
     def _update_priorities(self, batch: dict[str, Tensor], priority: Tensor) -> None:
-        if self.parts.buffer.prioritized:
+        if "weight" in batch:  # of a replay that draws by priority
             self.replay.update_priorities(batch["key"].numpy(), priority.numpy())
 
 

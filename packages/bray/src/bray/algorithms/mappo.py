@@ -21,21 +21,23 @@ from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import TeamSourceConfig, make_teams
-from bray.training.algorithm import Algorithm, Takes
+from bray.training.algorithm import Takes
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Turn
+from bray.training.on_policy import segment_layout
 from bray.training.play_gap import PlayGap
-from bray.training.schedules.scheduled_trainer import FollowsSchedules
+from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock
 from bray.training.team_learning import learn
+from bray.training.team_policy import TeamPolicy, TeamShape
 from bray_actor.runners.team_environments import AgentEnvironment
-from bray_actor.runners.teams import Teams
+from bray_actor.runners.teams import TeamSizes
 from bray_algo import gae, mlp
 from bray_algo.distributions import categorical
 from bray_algo.losses import mappo
 from bray_algo.losses.reductions import standardised
 from bray_algo.networks.normalisation import RunningNorm
-from bray_buffer import BufferConfig
-from bray_core.layout import Packed
+from bray_buffer import BufferConfig, ReplayConfig
+from bray_core.layout import Layout, Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import (
     Fraction,
@@ -43,6 +45,7 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_core.settings.schedule import ScheduledNonNegativeFloat, ScheduledPositiveFloat, value_at
+from bray_core.spaces import Spaces
 from bray_trainer import Trainer, TrainerConfig
 from bray_trainer.sequences import (
     IS_CURRENT,
@@ -95,7 +98,7 @@ class MAPPOConfig:
 class MAPPOPolicy(nn.Module):
     """The agents' policy, and the value function with the scale that its targets have."""
 
-    def __init__(self, teams: Teams, config: CentralCriticConfig) -> None:
+    def __init__(self, teams: TeamSizes, config: CentralCriticConfig) -> None:
         super().__init__()
         self.sees = config.critic
         self.num_agents = teams.num_agents
@@ -117,7 +120,7 @@ class MAPPOPolicy(nn.Module):
         return {"logits": logits, "value": self.scale.denormalise(value)}
 
 
-def policy(teams: Teams, config: CentralCriticConfig, seed: int) -> MAPPOPolicy:
+def policy(teams: TeamSizes, config: CentralCriticConfig, seed: int) -> MAPPOPolicy:
     """Make the policy, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -196,12 +199,17 @@ class MAPPOTrainer(KeepsGenerator, FollowsSchedules, Trainer):
         )
 
 
-class MAPPO(Algorithm[MAPPOConfig]):
+_LONGEST_SEGMENT = 32
+"""Steps of a segment at most, where a team plays beside other policies."""
+
+
+class MAPPO(TeamPolicy[MAPPOConfig]):
     """Agents share a policy; the critic sees the whole state while they train."""
 
     title = "MAPPO"
     example = "two-step"
     pacing = "lockstep"
+    rows = "member"
     takes = Takes(plays="teams")
     serves = "function"
     configs: ClassVar[dict[str, type[Any]]] = {
@@ -235,3 +243,38 @@ class MAPPO(Algorithm[MAPPOConfig]):
             seed=seed,
             learning_rate=config.learning_rate,
         )
+
+    # Beside other policies: each row is one agent, as alone.
+
+    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
+        """Return the policy to begin with."""
+        return policy(TeamShape.of(spaces), self.parts.model, seed)
+
+    def layout(self, spaces: Spaces, state_size: int) -> Layout:
+        """Return the layout of a segment."""
+        length = min(self.config.steps_per_replay, _LONGEST_SEGMENT)
+        return segment_layout(spaces, length, state_size)
+
+    @property
+    def steps_per_version(self) -> int:
+        """Steps of all agents that one version plays, of one worker or of all of them."""
+        rows = self.parts.source.num_envs * self.parts.actor.num_workers * self.num_agents
+        return int(rows * self.config.steps_per_replay)
+
+    def buffer(self, *, is_local: bool) -> BufferConfig:
+        """Return the queue's settings: it holds all, be each segment one step."""
+        steps = self.steps_per_version
+        return BufferConfig(batch_steps=steps, capacity=steps, when_full="block")
+
+    def trainer_factory(self, spaces: Spaces, module: nn.Module, **parts: Any) -> Any:
+        """Return what makes the trainer."""
+        assert isinstance(module, MAPPOPolicy), "`policy` made it"
+        return partial(MAPPOTrainer, module, self.config, **parts)
+
+    def turn(self, buffer: Any) -> Turn:
+        """Return the turns of a local run: a replay is played, then trained on."""
+        return Turn(steps=self.config.steps_per_replay * self.num_agents)
+
+    def clock(self, holds: BufferConfig | ReplayConfig, num_ranks: int) -> ReplayClock:
+        """Return the recorded steps by the trainer's replays."""
+        return ReplayClock(frames_per_replay=self.steps_per_version)

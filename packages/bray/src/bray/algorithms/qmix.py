@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -23,21 +23,23 @@ from bray.goal import Goal, Outcome
 from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import TeamSourceConfig, make_teams
-from bray.training.algorithm import Algorithm, Parts, Takes
+from bray.training.algorithm import Parts, Takes
 from bray.training.loop import Turn
 from bray.training.off_policy.target import KeepsTarget
 from bray.training.off_policy.value_trainer import value_trainer_config
-from bray.training.schedules.scheduled_trainer import FollowsSchedules
+from bray.training.on_policy import segment_layout
+from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock
 from bray.training.team_learning import learn
+from bray.training.team_policy import TeamPolicy, TeamShape
 from bray_actor.runners.team_environments import TeamEnvironment
-from bray_actor.runners.teams import Teams
+from bray_actor.runners.teams import TeamSizes
 from bray_algo import mlp, schedules
 from bray_algo.losses import dqn, qmix
 from bray_algo.networks import mixers
 from bray_algo.networks.polyak import polyak_
 from bray_algo.returns import targets
-from bray_buffer import ReplayConfig
-from bray_core.layout import Packed
+from bray_buffer import BufferConfig, ReplayConfig
+from bray_core.layout import Layout, Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import (
     Fraction,
@@ -45,6 +47,7 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_core.settings.schedule import ScheduledFraction, ScheduledPositiveFloat
+from bray_core.spaces import Spaces
 from bray_trainer import Trainer, to_torch
 
 
@@ -115,7 +118,7 @@ class QMIXPolicy(nn.Module):
 
     epsilon: Tensor
 
-    def __init__(self, teams: Teams, hidden: tuple[int, ...]) -> None:
+    def __init__(self, teams: TeamSizes, hidden: tuple[int, ...]) -> None:
         super().__init__()
         sizes = [teams.observation_size + teams.num_agents, *hidden, teams.num_actions]
         # Agents that begin in the wrong order can get stuck: no weight may turn their order round.
@@ -135,7 +138,7 @@ class QMIXPolicy(nn.Module):
 class Mixer(nn.Module):
     """Turns the agents' values into what is learnt: one number, or one of each agent alone."""
 
-    def __init__(self, teams: Teams, mixing: str) -> None:
+    def __init__(self, teams: TeamSizes, mixing: str) -> None:
         super().__init__()
         self.mixing = mixing
         if mixing == "qmix":
@@ -149,7 +152,7 @@ class Mixer(nn.Module):
         return mixed.unsqueeze(1)
 
 
-def networks(teams: Teams, config: MixingConfig, seed: int) -> dict[str, nn.Module]:
+def networks(teams: TeamSizes, config: MixingConfig, seed: int) -> dict[str, nn.Module]:
     """Make policy and mixer, the same for the same seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -204,12 +207,13 @@ class QMixTrainer(KeepsTarget, FollowsSchedules, Trainer):
         return qmix.joint_loss(mixed.flatten(), target.flatten())
 
 
-class QMIX(Algorithm[QMIXConfig]):
+class QMIX(TeamPolicy[QMIXConfig]):
     """Agents act by values of their own, which learn from the value of the team."""
 
     title = "QMIX"
     example = "two-step"
     pacing = "ratio"
+    rows = "team"
     takes = Takes(plays="teams")
     serves = "function"
     configs: ClassVar[dict[str, type[Any]]] = {
@@ -252,11 +256,7 @@ class QMIX(Algorithm[QMIXConfig]):
             modules["policy"],
             partial(QMixTrainer, modules, self.parts, seed),
             self.replay,
-            Turn(
-                steps=config.steps_per_collect,
-                replays=config.replays_per_collect,
-                warmup_frames=self.parts.buffer.warmup_frames,
-            ),
+            self._turn(self.parts.buffer.warmup_frames),
             by="q",
             num_envs=source.num_envs,
             num_workers=self.parts.actor.num_workers,
@@ -264,4 +264,46 @@ class QMIX(Algorithm[QMIXConfig]):
             goal=goal,
             seed=seed,
             learning_rate=config.learning_rate,
+        )
+
+    def _turn(self, warmup_frames: int) -> Turn:
+        config = self.config
+        return Turn(
+            steps=config.steps_per_collect,
+            replays=config.replays_per_collect,
+            warmup_frames=warmup_frames,
+        )
+
+    # Beside other policies: each row is a team, as alone.
+
+    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
+        """Return the policy to begin with."""
+        return networks(TeamShape.of(spaces), self.parts.model, seed)["policy"]
+
+    def layout(self, spaces: Spaces, state_size: int) -> Layout:
+        """Return the layout of a segment."""
+        return segment_layout(spaces, self.config.steps_per_collect, state_size)
+
+    def buffer(self, *, is_local: bool) -> ReplayConfig:
+        """Return the replay's settings; a local run takes turns."""
+        if not is_local:
+            return self.replay
+        return replace(self.replay, samples_per_insert=None, error_margin=None)
+
+    def trainer_factory(self, spaces: Spaces, module: nn.Module, **parts: Any) -> Any:
+        """Return what makes the trainer."""
+        mixer = networks(TeamShape.of(spaces), self.parts.model, parts["seed"])["mixer"]
+        return partial(QMixTrainer, {"policy": module, "mixer": mixer}, self.parts, **parts)
+
+    def turn(self, buffer: Any) -> Turn:
+        """Return the turns of a local run; what was restored is not played again."""
+        warmup = self.parts.buffer.warmup_frames - int(buffer.stats()["queued"])
+        return self._turn(max(0, warmup))
+
+    def clock(self, holds: BufferConfig | ReplayConfig, num_ranks: int) -> ReplayClock:
+        """Return the recorded steps by the trainer's replays."""
+        frames = self.parts.source.num_envs * self.config.steps_per_collect
+        return ReplayClock(
+            frames_per_replay=frames / self.config.replays_per_collect,
+            warmup_frames=self.parts.buffer.warmup_frames,
         )

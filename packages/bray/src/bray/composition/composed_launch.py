@@ -21,7 +21,7 @@ class ComposedLaunch:
     roster: Roster
     """Who plays what."""
     algorithms: Mapping[str, Any]
-    """Algorithms by the names of their learners: `SampledPolicy`, or `Offline`."""
+    """Algorithms by the names of their learners: `RecordedPolicy`, or `Offline`."""
     learners: Mapping[str, Learner]
     """Learners by name."""
     goal: Goal

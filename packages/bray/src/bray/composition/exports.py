@@ -30,6 +30,7 @@ def export_all(run: Run, composition: Composition) -> ExportReport | None:
             one.algorithm_class,
             one.model,
             is_main=one is main,
+            answers_agents=True,
             agents=_patterns(composition, name),
         )
         for name, one in composition.learners.items()

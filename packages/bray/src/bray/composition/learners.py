@@ -14,18 +14,18 @@ from bray.templates.part_settings import DatasetConfig, MixtureConfig
 from bray.training.deploy import keep_spaces
 from bray.training.learner import Learner, LearnerPlace
 from bray.training.off_policy.offline import Offline
-from bray.training.sampled_policy import SampledPolicy
+from bray.training.recorded_policy import RecordedPolicy
 from bray_core.errors import ConfigError
 from bray_model import ModelConfig
 
-AnyLearning: TypeAlias = SampledPolicy[Any] | Offline[Any]
+AnyLearning: TypeAlias = RecordedPolicy[Any] | Offline[Any]
 """An algorithm that learns beside others: from what it plays, or from a data set alone."""
 
 
 def algorithm_of(run: Run, roster: Roster, part: LearnerPart) -> AnyLearning:
     """Return a learner's algorithm, once its spaces are known to suit it."""
     algorithm = part.make()
-    if not isinstance(algorithm, SampledPolicy | Offline):
+    if not isinstance(algorithm, RecordedPolicy | Offline):
         raise ConfigError(
             f"trainers.{part.name}.algorithm: {part.algorithm!r} does not learn side by side with "
             "others: it plays by itself; train it alone, or choose one that is sampled from, such "

@@ -8,8 +8,8 @@ from typing import Any
 
 from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.evaluation import EvaluationGames, snapshot_seats
-from bray.composition.roster import spec_of
 from bray.composition.source_maker import SourceMaker
+from bray.composition.team_games import games_spec
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.sources.source_kind import SourceKindConfig
 from bray.training.evaluation import EVALUATION_SEED, evaluate_latest
@@ -48,7 +48,7 @@ class MainEvaluation:
         with ExitStack() as stack:
             seats = snapshot_seats(self._learners, rows, stack)
             games = EvaluationGames(
-                spec=spec_of(config),
+                spec=games_spec(self._roster.composition, part),
                 number=self._goal.evaluation_episodes,
                 seed=seed + EVALUATION_SEED,
             )

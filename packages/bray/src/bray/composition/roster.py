@@ -10,12 +10,11 @@ from typing import Any
 
 from bray.composition.loaded import loaded_spaces
 from bray.composition.part_errors import PartNames, errors_of
-from bray.games.board_game import board_code
+from bray.composition.team_games import games_spec
 from bray.sources.environments import read_spaces
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
 from bray.sources.source_kind import SourceKindConfig, find_source_kind, read_agents
 from bray.templates.composition import AgentPart, Composition, SourcePart
-from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_core.errors import ConfigError
 from bray_core.settings.choice import closest
 from bray_core.spaces import Spaces
@@ -32,7 +31,8 @@ class Roster:
     """The run."""
     agents: Mapping[str, Mapping[str, Spaces]]
     """What each agent of a source sees and may do, by its name in the environment; by pattern where
-    a simulator tells the names only when it plays, and in a source of one agent."""
+    a simulator tells the names only when it plays, and in a source of one agent. A team that acts
+    as one has the name of its first agent."""
 
     @classmethod
     def read(cls, composition: Composition) -> Roster:
@@ -180,8 +180,7 @@ def _spaces(composition: Composition, source: SourcePart) -> dict[str, Spaces]:
         return {
             pattern: _declared(composition, source, name) for pattern, name in source.agents.items()
         }
-    spec = spec_of(config)
-    with closing(spec.make()) as environment:
+    with closing(games_spec(composition, source).make()) as environment:
         return {agent: environment.spaces(agent) for agent in environment.agents}
 
 
@@ -217,13 +216,3 @@ def _declared(composition: Composition, source: SourcePart, agent: str) -> Space
         )
     where = f"agents.{agent}" if part.model is None else f"models.{part.model}"
     return Spaces.parse(f"{where}.spaces", told)
-
-
-def spec_of(config: MultiAgentSourceConfig) -> MultiAgentSpec:
-    """Return how the environments of a source are made, for workers in other folders too."""
-    located = config.located()
-    return MultiAgentSpec(
-        environment=board_code(located.environment),
-        kwargs=located.kwargs,
-        wrappers=located.wrappers,
-    )

@@ -8,7 +8,8 @@ from typing import Any
 from bray.composition.casting import Casting, casting_of
 from bray.composition.composed_launch import ComposedLaunch
 from bray.composition.own_source import OwnSource
-from bray.composition.roster import names_agents, spec_of
+from bray.composition.roster import names_agents
+from bray.composition.team_games import games_spec
 from bray.composition.turn_shares import TurnShares
 from bray.composition.turns import PlayingSource
 from bray.sources.games import GamesPlay
@@ -21,6 +22,7 @@ from bray.training.algorithm import Parts
 from bray.training.learner import Learner
 from bray.training.schedules.run_curriculum import RunCurriculum
 from bray_actor import PolicyConfig
+from bray_buffer.shared_out import SharedOut
 from bray_core.errors import ConfigError
 
 
@@ -105,12 +107,17 @@ class SourceMaker:
         if not learner.replays:
             return learner
         recorded = self._composition.agents[agent].buffer
-        if recorded is None or recorded not in learner.replays:
-            raise ConfigError(
-                f"agents.{agent}.buffer: expected one that trainers.{name} draws from, "
-                f"{', '.join(learner.replays)}, got {recorded!r}"
-            )
-        return replace(learner, buffer=learner.replays[recorded])
+        shares = {recorded: 1.0} if isinstance(recorded, str) else dict(recorded or {"": 1.0})
+        for one in shares:
+            if one not in learner.replays:
+                raise ConfigError(
+                    f"agents.{agent}.buffer: expected one that trainers.{name} draws from, "
+                    f"{', '.join(learner.replays)}, got {one or None!r}"
+                )
+        if len(shares) == 1:
+            return replace(learner, buffer=learner.replays[next(iter(shares))])
+        replays = {one: (learner.replays[one], share) for one, share in shares.items()}
+        return replace(learner, buffer=SharedOut(replays))
 
     def _recordings(self, part: SourcePart) -> dict[str, Learner]:
         """Return the learners with the buffers into which their agents in a source record.
@@ -119,13 +126,19 @@ class SourceMaker:
             ConfigError: a learner has agents in it that record into several.
         """
         found: dict[str, Learner] = {}
+        first: dict[str, Any] = {}
         agents = part.agents.values() or self._composition.agents
         for agent in dict.fromkeys(agents):
             learner = self._composition.learner_of(agent)
             if learner is None:
                 continue
-            one = self._recording(learner.name, agent)
-            if found.setdefault(learner.name, one).buffer is not one.buffer:
+            recorded = self._composition.agents[agent].buffer
+            if learner.name not in found:
+                found[learner.name], first[learner.name] = (
+                    self._recording(learner.name, agent),
+                    recorded,
+                )
+            elif recorded != first[learner.name]:
                 raise ConfigError(
                     f"agents.{agent}.buffer: expected that of the other agents of "
                     f"{learner.name!r} in sources.{part.name}, got another: give it a source"
@@ -143,7 +156,7 @@ class SourceMaker:
         actor = part.actor
         num_workers = 1 if self._run.is_local else actor.num_workers
         play = GamesPlay(
-            spec=spec_of(config),
+            spec=games_spec(self._roster.composition, part),
             num_envs=config.num_envs,
             cast=casting.cast,
             quotas=self._shares.quotas(self._roster.learners(part)),

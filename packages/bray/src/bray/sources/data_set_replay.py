@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy.typing as npt
+
 from bray.sources import data_sets
 from bray.sources.replay_beginning import segments_of
 from bray_buffer import ReplayBuffer, ReplayConfig
@@ -94,6 +96,10 @@ class DataSetReplay(IterableBuffer):
     async def pop_async(self, timeout_s: float | None = None) -> Packed:
         """`pop` for a coroutine; the first call reads the data set while the event loop waits."""
         return await self._read().pop_async(timeout_s)
+
+    def update_priorities(self, keys: npt.ArrayLike, priorities: npt.ArrayLike) -> int:
+        """Give steps of a batch new priorities, where it draws by them; see `ReplayBuffer`."""
+        return self._read().update_priorities(keys, priorities)
 
     def _read(self) -> ReplayBuffer:
         with self._lock:

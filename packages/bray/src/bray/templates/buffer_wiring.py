@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bray.templates.wires import EXPERIENCE, Wires
 from bray.templates.written_parts import WrittenParts
@@ -27,20 +29,48 @@ class BufferWiring:
         key = f"agents.{name}.buffer"
         trainer = self._wires.trainer_of(self._wires.agents[name])
         if told is not None:
-            if not self._written.is_known(key, told, self._buffers, "a buffer"):
-                return
-            if self._kind(told) in ("dataset", "mixture"):
-                words = f"expected a queue or a replay, got {told!r}, a {self._kind(told)}"
-                self._written.refuse(key, f"{words}: nobody pushes into it")
-                return
-            self._wires.buffer_of[name] = told
+            shares = told if isinstance(told, dict) else {told: 1.0}
+            if all(self._takes(key, one) for one in shares) and self._are_shares(key, shares):
+                self._check_drawn(key, trainer, shares)
+                self._wires.buffer_of[name] = shares
         elif trainer is not None and EXPERIENCE in self._wires.inputs_of[trainer]:
             buffer = self._wires.inputs_of[trainer][EXPERIENCE]
             taking = [one for one in self._leaves(buffer) if self._kind(one) != "dataset"]
             if len(taking) > 1:
                 self._written.refuse(key, f"missing: expected one of {', '.join(taking)}")
             elif taking:
-                self._wires.buffer_of[name] = taking[0]
+                self._wires.buffer_of[name] = {taking[0]: 1.0}
+
+    def _takes(self, key: str, buffer: object) -> bool:
+        """Return whether there is a buffer that is pushed into."""
+        if not self._written.is_known(key, buffer, self._buffers, "a buffer"):
+            return False
+        kind = self._kind(str(buffer))
+        if kind in ("dataset", "mixture"):
+            words = f"expected a queue or a replay, got {buffer!r}, a {kind}"
+            self._written.refuse(key, f"{words}: nobody pushes into it")
+        return kind not in ("dataset", "mixture")
+
+    def _check_drawn(self, key: str, trainer: str | None, shares: Mapping[str, Any]) -> None:
+        """Refuse shares of what is no replay of the trainer's mixture."""
+        inputs = {} if trainer is None else self._wires.inputs_of[trainer]
+        drawn = self._leaves(inputs[EXPERIENCE]) if EXPERIENCE in inputs else []
+        other = next((one for one in shares if len(shares) > 1 and one not in drawn), None)
+        if other is not None:
+            words = (
+                f"trainers.{trainer} draws from" if trainer is not None else "a trainer draws from"
+            )
+            self._written.refuse(
+                f"{key}.{other}", f"expected a replay of a mixture that {words}, got {other!r}"
+            )
+
+    def _are_shares(self, key: str, shares: Mapping[str, Any]) -> bool:
+        for name, share in shares.items():
+            is_number = isinstance(share, int | float) and not isinstance(share, bool)
+            if not is_number or not 0 < share < math.inf:
+                self._written.refuse(f"{key}.{name}", f"expected a share above 0, got {share!r}")
+                return False
+        return True
 
     def _kind(self, buffer: str) -> str | None:
         return self._written.text("buffer", buffer, "kind")
@@ -75,7 +105,7 @@ class BufferWiring:
                     "nobody reads it: name it in the `inputs` of a trainer, or remove it",
                 )
             is_filled = self._kind(name) in ("dataset", "mixture")
-            if not is_filled and name not in self._wires.buffer_of.values():
+            if not is_filled and name not in self._wires.filled():
                 self._written.refuse(
                     f"buffers.{name}",
                     "nobody fills it: name it as the `buffer` of an agent, or give it a kind that "

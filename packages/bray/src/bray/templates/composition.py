@@ -79,9 +79,9 @@ class AgentPart:
     """What a script sees and may do in a simulator, where the template says it."""
     load: str | None = None
     """Path of the trial or export whose policy the model is, where it is frozen."""
-    buffer: str | None = None
-    """Name of the buffer where its experience goes; None: the one that its learner's algorithm
-    makes, or nowhere if nobody learns from it."""
+    buffer: str | Mapping[str, float] | None = None
+    """Name of the buffer where its experience goes, or several with their shares; None: the one
+    that its learner's algorithm makes, or nowhere if nobody learns from it."""
 
     @property
     def is_frozen(self) -> bool:

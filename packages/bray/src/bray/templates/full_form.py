@@ -19,6 +19,7 @@ from bray.templates.composition import (
     ModelPart,
     SourcePart,
 )
+from bray.templates.learning_together import check_learning
 from bray.templates.part_classes import (
     OWN,
     PartClass,
@@ -32,8 +33,7 @@ from bray.templates.wires import DEMONSTRATIONS, EXPERIENCE, Wires
 from bray.templates.wiring import Wiring
 from bray.templates.written_parts import PLURALS, WHOLE, WrittenParts, as_written
 from bray.training.algorithm import Algorithm, NoSettings, Parts
-from bray.training.off_policy.offline import Offline
-from bray.training.sampled_policy import SampledPolicy
+from bray.training.recorded_policy import RecordedPolicy
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.metrics.named_sinks import SinkEntry, check_entries
@@ -177,8 +177,7 @@ class _Reader:
     def composition(self) -> Composition | None:
         """Return all parts; None where something is wrong with one of them."""
         self._refuse_unknown()
-        for name in self._algorithms:
-            self._check_sampled(name)
+        check_learning(self._written, self._wires, self._algorithms)
         for (kind, name), one in self._classes.items():
             self._load(kind, name, one)
         whole = self._build(self._written.whole(), WholeSettings, "")
@@ -274,7 +273,7 @@ class _Reader:
         model = self._wires.model_of[trainer]
         named = [
             self._wires.inputs_of[trainer].get(EXPERIENCE),
-            *(self._wires.buffer_of.get(agent) for agent in self._agents_of(model)),
+            *(one for a in self._agents_of(model) for one in self._wires.buffer_of.get(a, ())),
         ]
         for name in named:
             if name is not None and self._kind_of_buffer(name) == OWN:
@@ -310,8 +309,13 @@ class _Reader:
             play=self._written.text("agent", name, "play"),
             spaces=self._written.setting("agent", name, "spaces"),
             load=self._written.text("model", model, "load") if model is not None else None,
-            buffer=self._wires.buffer_of.get(name),
+            buffer=self._recorded(name),
         )
+
+    def _recorded(self, agent: str) -> str | Mapping[str, float] | None:
+        """Return the buffer that an agent records into, or several with their shares."""
+        shares = self._wires.buffer_of.get(agent, {})
+        return shares if len(shares) > 1 else next(iter(shares), None)
 
     def _kind_of_buffer(self, name: str) -> str:
         return self._written.text("buffer", name, "kind") or OWN
@@ -365,7 +369,7 @@ class _Reader:
     def _check_experience(self, name: str, algorithm: Algorithm[Any]) -> None:
         """Refuse a buffer from which an algorithm cannot be trained."""
         buffer = self._wires.inputs_of[name].get(EXPERIENCE)
-        if buffer is None or not isinstance(algorithm, SampledPolicy):
+        if buffer is None or not isinstance(algorithm, RecordedPolicy):
             return
         own = algorithm.buffer(is_local=True)
         for one in self._leaves_of(buffer):
@@ -384,36 +388,6 @@ class _Reader:
                 words = f"expected {units[1]} for {title} (trainers.{name}), got {units[0]}"
                 self._written.refuse(f"{key}.unit", words)
 
-    def _check_sampled(self, name: str) -> None:
-        """Refuse an algorithm that no source of named parts plays for, and say why."""
-        algorithm = self._algorithms[name]
-        if issubclass(algorithm, Offline):
-            self._check_offline(name)
-        elif not issubclass(algorithm, SampledPolicy):
-            written = self._written.text("trainer", name, "algorithm")
-            self._written.refuse(
-                f"trainers.{name}.algorithm",
-                f"{written!r} does not learn side by side with others: {_why_alone(algorithm)}; "
-                "train it alone, or choose one that is sampled from, such as ppo, impala, dqn or "
-                "sac",
-            )
-
-    def _check_offline(self, name: str) -> None:
-        """Refuse an algorithm that records nothing where nobody else does."""
-        for source, kind in self._wires.kinds.items():
-            learning = self._wires.trainers_in(source)
-            if name not in learning:
-                continue
-            others = [n for n in learning if not issubclass(self._algorithms[n], Offline)]
-            if kind != "agents" or not others:
-                title = self._algorithms[name].title
-                self._written.refuse(
-                    f"sources.{source}",
-                    f"expected kind agents, with another policy that learns from play, got kind "
-                    f"{kind}: {title} (trainers.{name}) learns from its data set, and records "
-                    "nothing of what it plays: train it alone, or beside others",
-                )
-
     def _refuse_of_learner(self, learner: LearnerPart, message: str) -> None:
         """Add what an algorithm says of `source.num_envs`, by the names of the template's parts."""
         source = str(self._wires.source_of(learner.name))
@@ -431,20 +405,6 @@ class _Reader:
             return
         key = f"{PLURALS[found[1]]}.{names[found[1]]}.{found[2]}"
         self._written.refuse(key, message[found.end() :])
-
-
-def _why_alone(algorithm: type[Algorithm[Any]]) -> str:
-    """Return why no source of named parts plays for an algorithm."""
-    if algorithm.takes.plays == "teams":
-        return (
-            "it learns from rows of a whole team at once, and sources of named parts record each "
-            "agent by itself"
-        )
-    if algorithm.takes.plays == "games":
-        return "it plays by a search through the game's rules, not by asking its policy"
-    if algorithm.pacing == "population":
-        return "each of its episodes is played by other weights, all of one version"
-    return "it plays by itself"
 
 
 def _as_environments(value: Value) -> Value:

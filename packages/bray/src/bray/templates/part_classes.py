@@ -171,7 +171,7 @@ class PartClasses:
 
     def _trainer_from(self, buffer: str) -> str | None:
         """Return the trainer that learns from a buffer, if its algorithm is known."""
-        filling = [n for n, filled in self._wires.buffer_of.items() if filled == buffer]
+        filling = [n for n, filled in self._wires.buffer_of.items() if buffer in filled]
         trainers = [self._wires.trainer_of(self._wires.agents[agent]) for agent in filling]
         reading = [n for n, i in self._wires.inputs_of.items() if i.get(EXPERIENCE) == buffer]
         known = (one for one in (*reading, *trainers) if one in self._algorithms)

@@ -53,8 +53,10 @@ class AgentWires:
     spaces: Mapping[str, Any] | None = None
     """What a script sees and may do in a simulator, `{observation: {shape: [3]}, action: {discrete:
     3}}`, where the source does not say it for all."""
-    buffer: str | None = None
-    """Name of the buffer where its experience goes. None: that of the trainer of its model."""
+    buffer: str | Mapping[str, float] | None = None
+    """Name of the buffer where its experience goes, or replays of a mixture with their shares, such
+    as `{near: 0.9, far: 0.1}`: each segment goes to one of them. None: that of the trainer of its
+    model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

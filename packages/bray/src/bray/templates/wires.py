@@ -23,8 +23,8 @@ class Wires:
     """Buffers by input, by trainer."""
     agents: dict[str, str | None] = field(default_factory=dict)
     """Model by agent; None for a script."""
-    buffer_of: dict[str, str] = field(default_factory=dict)
-    """Buffer by agent, where there is one that is named."""
+    buffer_of: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Buffers by agent, where there are some that are named, with the shares of what it records."""
     players: dict[str, dict[str, str]] = field(default_factory=dict)
     """Agents by pattern, by source."""
     kinds: dict[str, str] = field(default_factory=dict)
@@ -49,6 +49,10 @@ class Wires:
         playing = self.players[source].values() or self.agents
         found = (self.trainer_of(self.agents.get(agent)) for agent in playing)
         return list(dict.fromkeys(one for one in found if one is not None))
+
+    def filled(self) -> set[str]:
+        """Return the buffers that agents fill."""
+        return {name for buffers in self.buffer_of.values() for name in buffers}
 
     def source_of(self, trainer: str) -> str | None:
         """Return the first source in which a trainer's model plays."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bray.composition.loaded import player_of
-from bray.composition.roster import spec_of
+from bray.composition.team_games import games_spec
 from bray.games.exported_opponents import ExportedOpponents
 from bray.games.named_opponents import named_opponent
 from bray.games.sides import sides_of
@@ -126,7 +126,7 @@ def watch_games(
     check_value("episodes", episodes, PositiveInt)
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen all the same
     with ExitStack() as stack:
-        environment = _drawing(spec_of(source.config))
+        environment = _drawing(games_spec(composition, source))
         stack.callback(environment.close)
         exports = ExportedOpponents()
         stack.callback(exports.close)

@@ -26,6 +26,7 @@ def export_best(
     *,
     is_main: bool = True,
     agents: Sequence[str] = (),
+    answers_agents: bool = False,
 ) -> ExportReport | None:
     """Export the version with the best evaluation, or the newest; None where there is no model.
 
@@ -35,6 +36,7 @@ def export_best(
         name: name of the model; None: the only one that is deployed.
         is_main: whether the trial's best version is one of this model.
         agents: patterns of the agents that it plays, where a run has several policies.
+        answers_agents: whether it answers the ticks of agents, whatever its algorithm serves alone.
 
     Raises:
         ExportError: its outputs differ from torch's.
@@ -46,7 +48,8 @@ def export_best(
     best = BestVersion.read(run.experiment.path) if is_main else None
     version = model.version if best is None else best.version
     folder = run.experiment.models / name / "onnx" / str(version)
-    actor = _actor(run, name, model, agents) if algorithm.serves == "actor" else None
+    is_actor = answers_agents or algorithm.serves == "actor"
+    actor = _actor(run, name, model, agents) if is_actor else None
     if version == model.version:
         report: ExportReport = model.export(folder, actor=actor)
         return report

@@ -9,7 +9,7 @@ from torch import nn
 
 from bray.policies.export_check import warn_of_export
 from bray.run import Run
-from bray.sources.config import ServingActorConfig
+from bray.sources.config import ActorConfig, ServingActorConfig
 from bray_model import ModelConfig
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def policy_model(
     module: nn.Module,
     example: Any,
     batching: ModelConfig,
-    actor: ServingActorConfig,
+    actor: ActorConfig,
     *,
     name: str = "policy",
 ) -> AnyModel:
@@ -33,9 +33,11 @@ def policy_model(
         example: inputs of the module.
         batching: how the rows of one worker are batched; inference workers on Ray batch those of
             all workers.
-        actor: the workers, and where their rows are computed.
+        actor: the workers, and where their rows are computed: by themselves, if it does not say.
         name: name of the model.
     """
+    if not isinstance(actor, ServingActorConfig):
+        return run.model(name, module, example, batching)
     if actor.placement != "caller" and not run.is_local:  # the rows of all workers meet
         rows = batching.max_batch_size * actor.num_workers
         batching = replace(batching, max_batch_size=rows, pad_to=())

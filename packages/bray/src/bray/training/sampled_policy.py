@@ -1,10 +1,8 @@
 """Algorithms whose policy is sampled from: what plays asks its model, and records what happens.
 
-    source ──segments──► buffer ──► trainer ──versions──► model ──actions──► source
-
-Such an algorithm says what is recorded, what holds it and what trains on it. Whether one policy
-plays environments (`SampledPolicy.train`) or several play together is the business of who calls
-`SampledPolicy.learner`.
+What it records and learns from is said by `RecordedPolicy`. Whether one policy plays environments
+(`SampledPolicy.train`) or several play together is the business of who calls
+`RecordedPolicy.learner`.
 """
 
 from __future__ import annotations
@@ -13,93 +11,32 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Self, TypeVar
-
-from torch import nn
+from typing import Any, TypeVar
 
 from bray.goal import Goal, Outcome
-from bray.policies.networks import example_inputs
 from bray.run import Run
 from bray.sources.environments import read_spaces
 from bray.sources.gamecores import gamecores
 from bray.sources.simulator_spaces import simulator_spaces
 from bray.sources.source import ExperienceSource
 from bray.sources.wire.gamecore_play import GamecorePlay
-from bray.training.algorithm import Algorithm
 from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
 from bray.training.evaluation import evaluate_latest, evaluate_simulators
-from bray.training.learner import Learner, LearnerPlace, labelled
-from bray.training.loop import Loop, Turn
-from bray.training.off_policy.mixed_replays import mixed_replays
-from bray.training.policy_model import policy_model
+from bray.training.learner import Learner, LearnerPlace
+from bray.training.loop import Loop
+from bray.training.recorded_policy import RecordedPolicy
 from bray.training.schedules.run_curriculum import RunCurriculum
-from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor import PolicyConfig
 from bray_actor.runners.rollouts import AnyRunner
-from bray_buffer import BufferConfig, ReplayConfig
-from bray_core.layout import Layout
 from bray_core.spaces import Spaces
 from bray_model import ModelConfig
 
 C = TypeVar("C")
 
 
-class SampledPolicy(Algorithm[C]):
+class SampledPolicy(RecordedPolicy[C]):
     """An algorithm whose policy is sampled from by whatever plays."""
-
-    buffer_name: ClassVar[str] = "experience"
-    """Name of the buffer in the trial."""
-
-    # What a family of algorithms says.
-
-    @abstractmethod
-    def policy(self, spaces: Spaces, seed: int) -> nn.Module:
-        """Return the policy to begin with: one that knows nothing, the same for the same seed."""
-
-    @abstractmethod
-    def layout(self, spaces: Spaces, state_size: int) -> Layout:
-        """Return the layout of a segment.
-
-        Args:
-            spaces: what the policy sees and may do.
-            state_size: numbers of a recurrent policy's state; 0 is no memory.
-        """
-
-    @abstractmethod
-    def buffer(self, *, is_local: bool) -> BufferConfig | ReplayConfig:
-        """Return the settings of what holds the segments.
-
-        Args:
-            is_local: whether one process plays and trains.
-        """
-
-    @abstractmethod
-    def trainer_factory(self, spaces: Spaces, module: nn.Module, **parts: Any) -> Any:
-        """Return what makes the trainer, without arguments; it is pickled on Ray.
-
-        Args:
-            spaces: what the policy sees and may do.
-            module: the policy to begin with.
-            **parts: `model`, `buffer`, `directory` of the checkpoints, and `seed`.
-        """
-
-    @abstractmethod
-    def turn(self, buffer: Any) -> Turn:
-        """Return the order of playing and training in a local run.
-
-        Args:
-            buffer: the buffer of the run; what was restored into a replay is not played again.
-        """
-
-    @abstractmethod
-    def clock(self, holds: BufferConfig | ReplayConfig, num_ranks: int) -> ReplayClock:
-        """Return the recorded steps by the trainer's replays, for settings that are schedules.
-
-        Args:
-            holds: settings of the buffer of the run, one rank's.
-            num_ranks: processes that train at once, each on a replay of its own.
-        """
 
     @abstractmethod
     def runner(
@@ -127,29 +64,6 @@ class SampledPolicy(Algorithm[C]):
     def batching(self, *, is_local: bool) -> ModelConfig:
         """Return how the rows of a worker's environments are batched."""
 
-    def beginning(self, spaces: Spaces) -> Callable[[Any], Any] | None:
-        """Return what fills a replay that is empty, in its process; None: it begins empty.
-
-        Args:
-            spaces: what the policy sees and may do.
-        """
-        return None
-
-    @property
-    def steps_per_version(self) -> int | None:
-        """Steps of all that play, after which the next version is waited for; None: no wait."""
-        return None
-
-    @property
-    def gamma(self) -> float:
-        """Discount per step, of what normalises rewards."""
-        return float(getattr(self.config, "gamma", 0.99))
-
-    @property
-    def num_ranks(self) -> int:
-        """Processes that train at once on Ray, each on a replay of its own."""
-        return 1
-
     def check_spaces(self, spaces: Spaces) -> None:
         """Refuse spaces that the algorithm or its settings cannot take.
 
@@ -158,95 +72,11 @@ class SampledPolicy(Algorithm[C]):
         """
         check_combination(self, spaces)
 
-    def settled(self, run: Run, spaces: Spaces) -> Self:
-        """Return the algorithm with what this machine and runtime decide: a local run plays with
-        one worker."""
-        if not run.is_local:
-            return self
-        return type(self)(replace(self.parts, actor=replace(self.parts.actor, num_workers=1)))
-
     def described(self, run: Run, spaces: Spaces) -> str:
         """Return a line about what computes, where that is worth one."""
         return ""
 
     # What follows from it.
-
-    def acting(self, spaces: Spaces, state_size: int, seed: int) -> PolicyConfig:
-        """Return how the policy acts while it is trained."""
-        return PolicyConfig(
-            seed=seed,
-            state_size=state_size,
-            clip_reward=self.parts.source.is_atari,
-            spaces=spaces.described(),
-            gamma=self.gamma,
-        )
-
-    def learner(self, run: Run, spaces: Spaces, place: LearnerPlace) -> Learner:
-        """Make what trains the policy, but for the trainer itself.
-
-        Args:
-            run: makes the components.
-            spaces: what the policy sees and may do, checked.
-            place: names of the components, and the rows that are asked at once.
-        """
-        module = self.policy(spaces, place.seed)
-        state_size = int(getattr(module, "state_size", 0))
-        example = example_inputs(spaces, state_size)
-        num_ranks = 1 if run.is_local else self.num_ranks
-        model = policy_model(
-            run, module, example, place.batching, self.parts.actor, name=place.model
-        )
-        holds = place.holds or self.buffer(is_local=run.is_local)
-        layout = self.layout(spaces, state_size)
-        replays: Mapping[str, Any] = {}
-        buffer: Any
-        min_size = 0
-        if place.mixture:
-            found = mixed_replays(run, self, spaces, layout, place)
-            replays, buffer, min_size = found.replays, found.mixture, found.min_size
-        else:
-            beginning = self.beginning(spaces)
-            buffer = run.buffer(place.buffer, layout, holds, num_workers=num_ranks, begin=beginning)
-        make = with_schedules(
-            self.trainer_factory(
-                spaces,
-                module,
-                model=model,
-                buffer=buffer,
-                directory=place.checkpoints,
-                seed=place.seed,
-            ),
-            getattr(self.config, "learning_rate", 0.0),
-            self.clock(holds, num_ranks),
-        )
-        if place.label is not None and not run.is_local:
-            make = partial(labelled, make, place.label)
-        is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
-        make_trainer = partial(
-            run.trainer,
-            place.trainer,
-            make,
-            num_workers=num_ranks,
-            num_gpus=1.0 if is_on_gpu else 0.0,
-        )
-        return Learner(
-            spaces=spaces,
-            module=module,
-            example=example,
-            model=model,
-            buffer=buffer,
-            replays=replays,
-            min_size=min_size,
-            make_trainer=make_trainer,
-            policy=self.acting(spaces, state_size, place.seed),
-            turn=self.turn(next(iter(replays.values()), buffer)),
-            batch_steps=holds.batch_steps if isinstance(holds, BufferConfig) else None,
-            steps_per_version=self.steps_per_version,
-        )
-
-    def holding(self, buffer: Any) -> Self:
-        """Return the algorithm with other settings of its buffer."""
-        return type(self)(replace(self.parts, buffer=buffer))
 
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Play, record and train until the goal is reached; see `Algorithm`."""

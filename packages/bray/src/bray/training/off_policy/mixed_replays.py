@@ -78,28 +78,49 @@ def mixed_replays(
             f"trainers.{place.label}.buffer: expected an algorithm that draws from a replay beside "
             f"a mixture, such as dqn or sac, got {algorithm.title}, which trains on each step once"
         )
-    even = replace(holds, sampler="uniform")
+    played = {
+        name: _settings(run, algorithm, spaces, held)
+        for name, (held, _) in place.mixture.items()
+        if not isinstance(held, DataSetPlace)
+    }
+    sampler = _one_sampler(algorithm, {name: config for name, (config, _) in played.items()})
+    alike = replace(holds, sampler=sampler)
     replays: dict[str, Any] = {}
     mixed: dict[str, tuple[Any, float]] = {}
-    sizes = [0]
     for name, (held, share) in place.mixture.items():
         if isinstance(held, DataSetPlace):
             _check_no_memory(algorithm, place, name)
-            part = DataSetReplay(held, spaces, layout, even, algorithm.gamma)
+            part = DataSetReplay(held, spaces, layout, alike, algorithm.gamma)
             mixed[name] = run.close_with(part), share
             continue
-        config, begin = _settings(run, algorithm, spaces, held)
-        if config.sampler != "uniform":
-            raise ConfigError(
-                f"buffers.{name}: expected a replay that is drawn from evenly in a mixture, got "
-                "one that draws by priority: set prioritized=false (of kind replay: sampler="
-                "uniform)"
-            )
+        config, begin = played[name]
         replays[name] = run.buffer(name, layout, config, begin=begin)
         mixed[name] = replays[name], share
-        sizes.append(config.min_size)
+    sizes = [config.min_size for config, _ in played.values()]
     mixture = Mixture(mixed, place.seed, holds.samples_per_insert)
-    return MixedReplays(replays=replays, mixture=mixture, min_size=max(sizes))
+    return MixedReplays(replays=replays, mixture=mixture, min_size=max([0, *sizes]))
+
+
+def _one_sampler(algorithm: DrawsFromReplay, configs: Mapping[str, ReplayConfig]) -> Any:
+    """Return how the replays of a mixture draw, all alike: of batches that tell no keys nobody
+    could say whose priorities are new.
+
+    Raises:
+        ConfigError: they differ, or the algorithm sets no priorities.
+    """
+    (first, sampler), *others = ((name, one.sampler) for name, one in configs.items())
+    for name, other in others:
+        if other != sampler:
+            raise ConfigError(
+                f"buffers.{name}: expected a replay that draws like buffers.{first} of the same "
+                f"mixture, {sampler}, got {other}: set prioritized alike (of kind replay: sampler)"
+            )
+    if sampler == "prioritized" and not hasattr(algorithm.parts.buffer, "prioritized"):
+        raise ConfigError(
+            f"buffers.{first}: expected a replay that is drawn from evenly, got one that draws by "
+            f"priority, which {algorithm.title} does not set: sampler=uniform, or train dqn"
+        )
+    return sampler
 
 
 def _settings(

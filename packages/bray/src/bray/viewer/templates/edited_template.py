@@ -96,8 +96,9 @@ class EditedTemplate:
         if plural == "buffers":
             for settings in self.parts("trainers").values():
                 refer(settings, "buffer", name, new)
-            for settings in self.parts("buffers").values():
-                rename_key(settings.get("of") if isinstance(settings, dict) else None, name, new)
+            for kind, key in (("buffers", "of"), ("agents", "buffer")):
+                for settings in self.parts(kind).values():
+                    rename_key(settings.get(key) if isinstance(settings, dict) else None, name, new)
         if plural == "agents":
             for key in ("agent", "against"):
                 refer(self.settings.get("goal"), key, name, new)

@@ -191,11 +191,14 @@ class GraphReader:
                 continue
             yield self._wire(f"agents.{name}", f"models.{model}", "asks", [*at, "model"])
             trainer = self._wires.trainer_of(model)
-            buffer = self._wires.buffer_of.get(name)
-            if buffer is None and trainer in self._made_buffers():
-                buffer = trainer
-            if buffer is not None:
-                yield self._wire(f"agents.{name}", f"buffers.{buffer}", "steps", [*at, "buffer"])
+            buffers = self._wires.buffer_of.get(name, {})
+            for buffer, share in buffers.items():
+                word = "steps" if len(buffers) == 1 else f"{share:g} of the steps"
+                path = [*at, "buffer", *([buffer] if len(buffers) > 1 else [])]
+                yield self._wire(f"agents.{name}", f"buffers.{buffer}", word, path)
+            if not buffers and trainer in self._made_buffers():
+                path = [*at, "buffer"]
+                yield self._wire(f"agents.{name}", f"buffers.{trainer}", "steps", path)
 
     def _wires_of_trainers(self) -> Iterator[GraphWire]:
         for name, model in self._wires.model_of.items():
