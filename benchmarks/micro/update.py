@@ -4,11 +4,12 @@
 
 No environment: each side trains on what it has stored. PPO: two perceptrons 64 x 64 with tanh, 512
 steps a replay, ten epochs, minibatches of 128; the advantages are part of the update on each side.
-Its second row of bray is the same network by the way that every other module takes. DQN, SAC and
-TD3: 256 x 256 with ReLU, batches of 256 (`off_policy` has the loops). CleanRL's loops (Huang et al.
-2022) are written here plainly; without Stable-Baselines3 its row is left out. One torch thread; all
-take turns, round by round. Seconds are the process's own, so that its neighbours count less;
-medians of the rounds, and of the ratios of each round.
+Its second row of bray is the same network by the way that every other module takes, its third what
+autograd needs for that module's forward and backward alone. DQN, SAC and TD3: 256 x 256 with ReLU,
+batches of 256 (`off_policy` has the loops). CleanRL's loops (Huang et al. 2022) are written here
+plainly; without Stable-Baselines3 its row is left out. One torch thread; all take turns, round by
+round. Seconds are the process's own, so that its neighbours count less; medians of the rounds, and
+of the ratios of each round.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 
 from bray.algorithms import ppo
 from bray.policies.config import NetworkConfig
-from bray.policies.networks import make_policy
+from bray.policies.networks import VectorPolicy
 from bray.training.on_policy import segment_layout
 from bray_core.layout import Packed
 from bray_core.spaces import Spaces
@@ -60,14 +61,30 @@ class Ready:
         return self.packed
 
 
-class ByAutograd(ppo.PPOTrainer):
-    """The way of every module but the default perceptrons."""
-
-    def gradients(self, batch: Any, step: int) -> None:
-        """Leave them to autograd."""
+class Own(VectorPolicy):
+    """The same network, by a class that bray knows nothing of."""
 
 
-def trained_ppo(kind: type[ppo.PPOTrainer]) -> Update:
+def seeded(policy: type[VectorPolicy]) -> VectorPolicy:
+    """Return a policy for these spaces."""
+    torch.manual_seed(0)
+    return policy(spaces(), NetworkConfig())
+
+
+def passes(module: nn.Module) -> Update:
+    """Return what runs a module forward and backward alone: what no trainer of it can be below."""
+    seen = torch.randn(MINIBATCH, SIZE)
+    of_logits, of_value = torch.randn(MINIBATCH, CHOICES), torch.randn(MINIBATCH)
+
+    def step() -> None:
+        outputs = module(seen)
+        module.zero_grad()
+        torch.autograd.backward([outputs["logits"], outputs["value"]], [of_logits, of_value])
+
+    return lambda steps: [step() for _ in range(steps)] and None
+
+
+def trained_ppo(policy: type[VectorPolicy]) -> Update:
     """Return bray's trainer on a replay of noise, published after each."""
     layout = segment_layout(spaces(), STEPS // ENVS, 0)
     views = layout.views(block := layout.empty(ENVS))
@@ -77,10 +94,10 @@ def trained_ppo(kind: type[ppo.PPOTrainer]) -> Update:
     views["action"][...] = rng.integers(0, CHOICES, views["action"].shape)
     views["log_prob"][...] = -np.log(CHOICES)
     views["length"][...] = STEPS // ENVS
-    module = make_policy(spaces(), NetworkConfig(), seed=0)
+    module = seeded(policy)
     part = ppo.PPO.of("CartPole-v1", epochs=EPOCHS, minibatch_size=MINIBATCH).config
     model = Model(module, spaces().example, config=ModelConfig(max_batch_size=4, pad_to=(4,)))
-    trainer = kind(module, Ready(Packed(layout, block)), model=model, part=part, seed=0)
+    trainer = ppo.PPOTrainer(module, Ready(Packed(layout, block)), model=model, part=part, seed=0)
     return lambda steps: trainer.run(steps // A_REPLAY, checkpoint=False)
 
 
@@ -250,8 +267,9 @@ def ways(name: str) -> dict[str, Update]:
     """Return what updates, by its row's name."""
     if name == "ppo":
         found = {
-            "bray": trained_ppo(ppo.PPOTrainer),
-            "bray, any other module": trained_ppo(ByAutograd),
+            "bray": trained_ppo(VectorPolicy),
+            "bray, any other module": trained_ppo(Own),
+            "that module alone": passes(seeded(Own)),
             "CleanRL's loop": plain_ppo(),
         }
     else:

@@ -14,6 +14,7 @@ from bray.algorithms import ppo
 from bray.algorithms.rl_imitation import ImitatingTrainer
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import VectorPolicy, make_policy
+from bray.training import choice_ppo
 from bray.training.on_policy import segment_layout
 from bray.training.perceptron_ppo import PerceptronPPO, fits
 from bray_core import nested
@@ -243,6 +244,84 @@ def test_a_divergence_that_is_too_far_ends_the_passes(asked: list[bool]) -> None
 
 def test_a_number_that_is_not_finite_is_named_as_by_autograd() -> None:
     trainer = made(ppo.PPOTrainer, spaces_of(ACTIONS["choice"]), [8, 8], minibatch_size=8)
+    batch = next(trainer.handle(trainer.buffer.pop()))
+    batch["return"] = torch.full_like(batch["return"], torch.nan)
+    assert trainer.gradients(batch, 0) is None
+    with pytest.raises(ValueError, match=r"^target: expected finite numbers, got nan"):
+        trainer.loss(batch, 0)
+
+
+class Own(VectorPolicy):
+    """A policy that bray knows nothing of."""
+
+
+class Illegal(Own):
+    """Forbids its last choice by a logit of −inf."""
+
+    def forward(self, observation: Any) -> dict[str, Any]:
+        outputs = super().forward(observation)
+        logits = outputs["logits"]
+        no = torch.zeros_like(logits)
+        no[:, -1] = -torch.inf
+        return {**outputs, "logits": logits + no}
+
+
+def own(kind: type[ppo.PPOTrainer], policy: type[VectorPolicy], action: str, **part: Any) -> Any:
+    spaces = spaces_of(ACTIONS[action])
+    torch.manual_seed(0)
+    module = policy(spaces, NetworkConfig(hidden=(16, 16)))
+    part = {"minibatch_size": 8, "epochs": 3, **part}
+    config = ppo.PPO.of("CartPole-v1", **part).config
+    model: Any = None
+    return kind(module, Feed(spaces, [8, 5, 8]), model=model, part=config, seed=0)
+
+
+@pytest.fixture
+def behind(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Note of each call whether what lies behind a module was found by hand."""
+    noted: list[bool] = []
+    add = choice_ppo.add_gradients
+
+    def noting(*args: Any, **settings: Any) -> Any:
+        found = add(*args, **settings)
+        noted.append(found is not None)
+        return found
+
+    monkeypatch.setattr(choice_ppo, "add_gradients", noting)
+    return noted
+
+
+@pytest.mark.parametrize("part", [{}, {"entropy_coefficient": 0.05, "clip": 0.05}])
+def test_other_modules_of_one_choice_train_alike(part: dict[str, Any], behind: list[bool]) -> None:
+    ours, theirs = (own(kind, Own, "choice", **part) for kind in (ppo.PPOTrainer, ByAutograd))
+    for trainer in (ours, theirs):
+        trainer.run(3, checkpoint=False)
+    torch.testing.assert_close(
+        ours.module.state_dict(), theirs.module.state_dict(), rtol=1e-5, atol=2e-6
+    )
+    assert behind == [True] * (ours.steps - 1), "all but the first, by which it is known"
+    for name in ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "grad_norm"):
+        assert ours.progress()[name] == pytest.approx(theirs.progress()[name], rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("action", ["choices", "reals"])
+def test_other_modules_of_other_actions_are_left_to_autograd(
+    action: str, behind: list[bool]
+) -> None:
+    own(ppo.PPOTrainer, Own, action).run(1, checkpoint=False)
+    assert not behind
+
+
+def test_a_module_with_logits_of_minus_infinity_is_left_to_autograd(behind: list[bool]) -> None:
+    trainer = own(ppo.PPOTrainer, Illegal, "choice")
+    trainer.run(2, checkpoint=False)
+    assert behind == [False], "asked once"
+    assert trainer.steps == 18
+
+
+def test_a_number_that_is_not_finite_is_named_behind_another_module(behind: list[bool]) -> None:
+    trainer = own(ppo.PPOTrainer, Own, "choice")
+    trainer.run(1, checkpoint=False)
     batch = next(trainer.handle(trainer.buffer.pop()))
     batch["return"] = torch.full_like(batch["return"], torch.nan)
     assert trainer.gradients(batch, 0) is None

@@ -100,7 +100,8 @@ class Stepper:
             ]
         with self._timer.on_device("optimizer"):
             names = self._names(found)
-            self._ranks.average(self._parameters(names), sum(weights))
+            if self._ranks.size > 1:  # alone, a list of all parameters would be for nothing
+                self._ranks.average(self._parameters(names), sum(weights))
             norms = self._clip(names)
             is_taken = not self._is_checked or self._is_finite(found, norms)
             if is_taken:
@@ -116,6 +117,8 @@ class Stepper:
 
     def _names(self, found: Sequence[tuple[Mapping[str, Tensor], Any]]) -> list[str]:
         """Return the names of the losses, the same on all ranks, also on one without batches."""
+        if self._ranks.size == 1 and len(found) == len(found[0][0]) == 1:
+            return [*found[0][0]]
         known = list(dict.fromkeys([UNNAMED, *self.optimizers]))
         names = [name for name in known if any(name in losses for losses, _ in found)]
         names = names or list(self.optimizers)

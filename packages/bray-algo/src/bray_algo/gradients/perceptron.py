@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from bray_algo.gradients.products import linear, to_inputs, to_weights
 
 _ACTIVATIONS: dict[type[nn.Module], tuple[Any, Any]] = {
-    nn.Tanh: (torch.tanh, torch.ops.aten.tanh_backward.default),
-    nn.ReLU: (torch.relu, partial(torch.ops.aten.threshold_backward.default, threshold=0)),
+    nn.Tanh: (torch.tanh_, torch.ops.aten.tanh_backward.grad_input),
+    nn.ReLU: (torch.relu_, partial(torch.ops.aten.threshold_backward.grad_input, threshold=0)),
 }
-"""Each activation, and the gradient of its input from that of its output and the output."""
+"""Each activation in place, and what writes the gradient of its input to `grad_input`, from that of
+its output and the output. In place, as what a step touches should fit into a processor's cache."""
 
 
 class PerceptronGradients:
@@ -71,7 +72,7 @@ class PerceptronGradients:
             to_weights(gradient, x, weight.grad)
             torch.sum(gradient, 0, out=bias.grad)
             if index:
-                gradient = self._activations[index - 1][1](to_inputs(gradient, weight), x)
+                gradient = self._before(index - 1, to_inputs(gradient, weight), x)
 
     def input_gradient(self, gradient: Tensor, last: int) -> Tensor:
         """Return the gradient of the last inputs, `[N, last]`; that of the weights is not found.
@@ -82,9 +83,20 @@ class PerceptronGradients:
         """
         for index in reversed(range(1, len(self._weights))):
             weight, x = self._weights[index][0], self._inputs[index]
-            gradient = self._activations[index - 1][1](to_inputs(gradient, weight), x)
+            gradient = self._before(index - 1, to_inputs(gradient, weight), x)
         weight = self._weights[0][0]
         return to_inputs(gradient, weight[:, weight.shape[1] - last :])
+
+    def _before(self, index: int, gradient: Tensor, x: Tensor) -> Tensor:
+        """Return the gradient before an activation, in the memory of that behind it.
+
+        Args:
+            index: number of the activation.
+            gradient: gradient of what it returned.
+            x: what it returned.
+        """
+        self._activations[index][1](gradient, x, grad_input=gradient)
+        return gradient
 
 
 def is_perceptron(layers: Iterable[nn.Module]) -> bool:

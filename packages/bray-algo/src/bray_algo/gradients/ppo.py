@@ -25,6 +25,8 @@ from bray_algo.validation.tensors import check_columns
 
 _SHORT = 4096
 """Samples up to which numpy is quicker: torch has more threads."""
+_WILD = 1e8
+"""Sum of e^x − 1 − x that a log ratio x of `MAX_LOG_RATIO` exceeds."""
 _TERMS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
 
@@ -70,16 +72,18 @@ def loss_and_gradients(
     Raises:
         ValueError: shapes do not agree, or a setting is out of its range.
     """
-    columns = (log_prob, entropy, value, old_log_prob, advantage, target)
-    check_columns(
-        log_prob,
-        entropy=entropy,
-        value=value,
-        old_log_prob=old_log_prob,
-        advantage=advantage,
-        target=target,
-        old_value=old_value,
-    )
+    columns: tuple[Tensor, ...] = (log_prob, entropy, value, old_log_prob, advantage, target)
+    if not _are_usual(columns) or old_value is not None:  # the checks take time
+        check_columns(
+            log_prob,
+            entropy=entropy,
+            value=value,
+            old_log_prob=old_log_prob,
+            advantage=advantage,
+            target=target,
+            old_value=old_value,
+        )
+        columns = alike(*columns)
     check_limit("clip", clip)
     check_not_negative("value_coefficient", value_coefficient)
     check_not_negative("entropy_coefficient", entropy_coefficient)
@@ -87,7 +91,7 @@ def loss_and_gradients(
         ppo.value_error(value, target, value_clip=value_clip, old_value=old_value)  # refuses
     extra = () if old_value is None else (old_value.detach(),)
     count = log_prob.numel()
-    read: Any = [*alike(*columns), *extra]
+    read: Any = [*columns, *extra]
     is_short = count <= _SHORT and is_readable(log_prob)
     xp: Any = np if is_short else torch
     log_p, bonus, predicted, old_log_p, gain, aim, *old = (
@@ -103,7 +107,7 @@ def loss_and_gradients(
         of_value *= 2 * value_coefficient / count
         is_suspect = is_validated(log_prob) and not math.isfinite(total + raw.sum())
     return PPOGradients(
-        torch.as_tensor(total),
+        torch.from_numpy(np.asarray(total)) if is_short else total,
         dict(zip(_TERMS, parts, strict=True)),
         torch.from_numpy(of_log_prob) if is_short else of_log_prob,
         torch.from_numpy(of_value) if is_short else of_value,
@@ -144,6 +148,15 @@ def loss(
     return total, terms
 
 
+def _are_usual(columns: tuple[Tensor, ...]) -> bool:
+    """Return whether these are columns of one shape in float32, which they are nearly always."""
+    first = columns[0]
+    kind, shape = torch.float32, first.shape
+    return bool(first.numel()) and all(
+        type(one) is Tensor and one.dtype == kind and one.shape == shape for one in columns
+    )
+
+
 class _Loss(torch.autograd.Function):
     """A loss whose gradients are known already."""
 
@@ -179,9 +192,14 @@ def _surrogate(xp: Any, raw: Any, advantage: Any, clip: float) -> tuple[Any, Any
         clip: ε.
     """
     count = math.prod(raw.shape)
-    is_wild = xp is torch or raw.max() > MAX_LOG_RATIO  # a GPU is not waited for
-    log_ratio = raw.clip(None, MAX_LOG_RATIO) if is_wild else raw
-    ratio = xp.exp(log_ratio)
+    ratio = xp.exp(raw)
+    divergence = (ratio - 1 - raw).sum() / count
+    # Each sample's is not below 0: one ratio that is too great shows in the sum of all.
+    is_wild = xp is torch or not divergence * count < _WILD  # a GPU is not waited for
+    if is_wild:
+        log_ratio = raw.clip(None, MAX_LOG_RATIO)
+        ratio = xp.exp(log_ratio)
+        divergence = (ratio - 1 - log_ratio).sum() / count
     free = ratio * advantage
     held = ratio.clip(1 - clip, 1 + clip)
     clip_fraction = xp.count_nonzero(held != ratio) / count
@@ -191,9 +209,7 @@ def _surrogate(xp: Any, raw: Any, advantage: Any, clip: float) -> tuple[Any, Any
     gradient = free * (free <= held)
     if is_wild:
         gradient *= raw <= MAX_LOG_RATIO
-    ratio -= 1
-    ratio -= log_ratio
-    return -xp.minimum(free, held).sum() / count, gradient, [ratio.sum() / count, clip_fraction]
+    return -xp.minimum(free, held).sum() / count, gradient, [divergence, clip_fraction]
 
 
 def _value_error(

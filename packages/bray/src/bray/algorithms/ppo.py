@@ -6,7 +6,7 @@ lockstep. A policy with memory is trained on whole segments, from the state in w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,9 +16,10 @@ from torch import Tensor
 from bray.sources import atari
 from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.annealing import AnnealsLearningRate, check_annealing
+from bray.training.choice_ppo import BehindModule
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
-from bray.training.minibatches import minibatches, shuffled
+from bray.training.minibatches import epochs_at_once, even_sizes, minibatches, shuffled
 from bray.training.on_policy import OnPolicy
 from bray.training.perceptron_ppo import PerceptronPPO, fits
 from bray_actor.spaces import ATARI
@@ -119,10 +120,10 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         self._approx_kl: Tensor | float = 0.0
         self.generator = torch.Generator().manual_seed(seed)
         super().__init__(*args, seed=seed, **kwargs)
-        is_own = type(self).loss is PPOTrainer.loss
-        self._by_hand = (
-            PerceptronPPO(self.module, self.optimizer) if is_own and fits(self.module) else None
-        )
+        self._behind_module = BehindModule()
+        self._is_own = type(self).loss is PPOTrainer.loss
+        is_by_hand = self._is_own and fits(self.module)
+        self._by_hand = PerceptronPPO(self.module, self.optimizer) if is_by_hand else None
 
     def handle(self, replay: Packed) -> Iterator[Batch]:
         """Yield shuffled minibatches of one replay, its advantages computed once.
@@ -147,12 +148,17 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
 
     def _of_steps(self, segments: Batch) -> Iterator[Batch]:
         rows = _flat(segments, "observation")
-        count = len(rows["advantage"])
-        for _ in range(self.part.epochs):
-            order = torch.randperm(count, generator=self.generator)
-            size = self.part.minibatch_size
-            scaled = _standardised_parts(rows["advantage"], order, -(-count // size))
-            yield from shuffled({**rows, "advantage": scaled}, order, size)
+        advantage, size = rows.pop("advantage"), self.part.minibatch_size
+        # Passes that may end early draw an order when they need it.
+        ends_early = self.part.target_kl is not None
+        at_once = 1 if ends_early else epochs_at_once(rows, self.part.epochs)
+        for begin in range(0, self.part.epochs, at_once):
+            epochs = range(begin, min(begin + at_once, self.part.epochs))
+            orders = [torch.randperm(len(advantage), generator=self.generator) for _ in epochs]
+            scaled = _standardised_parts(advantage, orders, size)
+            for batch, part in zip(shuffled(rows, orders, size), scaled, strict=True):
+                batch["advantage"] = part
+                yield batch
 
     def _is_too_far(self) -> bool:
         target = self.part.target_kl
@@ -184,6 +190,7 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
             batch["advantage"] = standardised(batch["advantage"])
         else:
             outputs = self.module(as_tensors(batch["observation"]))
+            self._behind_module.see(outputs)
         log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
         loss, terms = ppo_gradients.loss(
             self.gap.see(log_prob, batch),
@@ -198,11 +205,18 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         return loss, terms
 
     def gradients(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]] | None:
-        """Return the same by hand for the default perceptrons, with all gradients."""
-        if self._by_hand is None:
+        """Return the same with all gradients: by hand for the default perceptrons.
+
+        Of another policy of one choice, what lies behind the module is found by hand; autograd
+        goes through the module alone.
+        """
+        if not self._is_own or "initial_state" in batch:
             return None
-        settings = self._coefficients(bool(self.module.actions.sizes))
-        found = self._by_hand(batch, **settings)
+        if self._by_hand is not None:
+            settings = self._coefficients(bool(self.module.actions.sizes))
+            found = self._by_hand(batch, **settings)
+        else:
+            found = self._behind_module(self.module, batch, **self._coefficients(True))
         if found is None:
             return None
         log_prob, (loss, terms, *_) = found
@@ -221,14 +235,13 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         }
 
 
-def _standardised_parts(advantage: Tensor, order: Tensor, count: int) -> Tensor:
-    """Return advantages `[N]` normalised within each of so many parts of a shuffled order."""
-    shuffled = advantage[order]
-    if len(shuffled) % count == 0:  # at once, for a part takes as long as all of them
-        scaled = standardised(shuffled.view(count, -1), is_by_row=True).flatten()
-    else:
-        scaled = torch.cat([standardised(part) for part in shuffled.tensor_split(count)])
-    return torch.empty_like(scaled).index_copy_(0, order, scaled)
+def _standardised_parts(advantage: Tensor, orders: list[Tensor], size: int) -> Sequence[Tensor]:
+    """Return advantages `[N]` in the order of each epoch, normalised within each minibatch."""
+    sizes = even_sizes(len(advantage), size) * len(orders)
+    shuffled = advantage[torch.cat(orders)]
+    if len(set(sizes)) == 1:  # at once, for a part takes as long as all of them
+        return standardised(shuffled.view(len(sizes), -1), is_by_row=True).unbind()
+    return [standardised(part) for part in torch.split(shuffled, sizes)]
 
 
 def _record_fit(segments: Batch) -> None:
