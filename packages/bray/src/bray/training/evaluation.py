@@ -8,7 +8,6 @@ process.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from bray_actor.runners.most_likely_play import play_most_likely
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, DeadlineError
+from bray_core.process.running_loop import run_to_end
 from bray_core.protocols import ModelProtocol
 from bray_core.spaces import Spaces
 from bray_model import Model as LocalModel
@@ -228,7 +228,7 @@ def evaluate_teams(
         seed: seed of the task.
     """
     try:
-        returns = asyncio.run(_play_teams(model, environment, by, seed))
+        returns = run_to_end(_play_teams(model, environment, by, seed))
     finally:
         environment.close()
     return [float(value) for value in returns[:: environment.rows_per_team]]
