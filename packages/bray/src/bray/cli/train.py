@@ -49,7 +49,7 @@ class _HelpWithNames(argparse.RawDescriptionHelpFormatter):
 
 
 def _folded(names: list[str]) -> str:
-    return textwrap.fill(", ".join(names), 76, subsequent_indent="  ")
+    return textwrap.fill(", ".join(names), 76, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
