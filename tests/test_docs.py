@@ -25,6 +25,10 @@ from typing import Any
 
 import pytest
 
+from bray import registry
+from bray.templates.shipped import names as templates
+from bray_core.cli import main
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 BLOCK = re.compile(
@@ -148,6 +152,24 @@ def test_translations_have_the_same_blocks() -> None:
     for page in [*ROOT.glob("*.zh.md"), *DOCS.rglob("*.zh.md")]:
         original = page.with_name(page.name.replace(".zh.md", ".md"))
         assert blocks(page) == blocks(original), page
+
+
+def test_the_number_of_algorithms_is_told_as_it_is() -> None:
+    count = len(registry.names())
+    for page in (ROOT / "README.md", DOCS / "start.md"):
+        assert (
+            f"of {count}\nalgorithms" in page.read_text()
+            or f"of {count} algorithms" in page.read_text()
+        )
+    for page in (ROOT / "README.zh.md", DOCS / "start.zh.md"):
+        assert f"{count} 种算法" in page.read_text()
+
+
+def test_the_help_names_every_algorithm_and_template(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    words = set(re.findall(r"[\w-]+", capsys.readouterr().out.partition("algorithms: ")[2]))
+    assert words >= {*registry.names(), *templates()}
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

@@ -218,10 +218,11 @@ def test_a_command_gets_its_options_and_gives_the_exit_code(environment: dict[st
         (["--verison"], "unknown argument '--verison', did you mean '--version'?"),
         (["demo-show", "--sed", "1"], "unknown argument '--sed', did you mean '--seed'?"),
         (["demo-show", "--sed=1"], "unknown argument '--sed=1', did you mean '--seed'?"),
-        (["demo-show", "--seed", "x"], "argument --seed: invalid int value: 'x'"),
+        (["demo-show", "--seed", "x"], "--seed: expected a whole number, got 'x'"),
+        (["demo-show", "--seed"], "--seed: no value\n"),
         (["demo-fail", "extra"], "unknown argument 'extra'"),
-        ([], "the following arguments are required: command"),
-        (["demo-need"], "the following arguments are required: what\n"),
+        ([], "command: missing: expected one of bench, "),
+        (["demo-need"], "what: missing\n"),
     ],
 )
 def test_a_wrong_call_names_the_closest(

@@ -49,6 +49,41 @@ def ask_bash(script: Path, words: list[str]) -> list[str]:
     return done.stdout.split()
 
 
+def ask_zsh(script: Path, words: list[str]) -> list[str]:
+    """Return what zsh would offer of the words that it is given, those that begin as the last."""
+    program = (
+        "compdef() { : }; _files() { : }; "
+        "compadd() { shift; print -l -- ${(M)@:#${words[CURRENT]}*} }; "
+        'source "$1"; shift; words=(bray "$@"); CURRENT=$#words; PREFIX=${words[-1]}; _bray'
+    )
+    command = ["zsh", "-fc", program, "zsh", str(script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def ask_fish(script: Path, words: list[str]) -> list[str]:
+    """Return what fish itself offers, without files."""
+    line = " ".join(["bray", *words])
+    program = "source $argv[1]; cd (mktemp -d); complete -C $argv[2]"
+    command = ["fish", "--no-config", "-c", program, str(script), line]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize(("words", "offered"), ASKED)
+def test_zsh_and_fish_offer_what_may_follow(
+    tmp_path: Path, shell: str, words: list[str], offered: list[str]
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    (tmp_path / "bray").write_text(SHELLS[shell](PLACES))
+    ask = {"zsh": ask_zsh, "fish": ask_fish}[shell]
+    assert sorted(ask(tmp_path / "bray", words)) == sorted(offered)
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(("words", "offered"), ASKED)
 def test_bash_offers_what_may_follow(tmp_path: Path, words: list[str], offered: list[str]) -> None:

@@ -433,7 +433,7 @@ def test_bray_train_and_then_its_policy_is_served_in_fp32_and_plays(
 
     address = served(trial)
     assert main(["play", "Pong", "--address", address, "--episodes", "1", "--seed", "3"]) == 0
-    found = re.search(r"mean return (-?[\d.]+) over 1 episodes", capsys.readouterr().out)
+    found = re.search(r"mean return (-?[\d.]+) over 1 episode ", capsys.readouterr().out)
     assert found is not None
     assert -21 <= float(found[1]) <= -15
 

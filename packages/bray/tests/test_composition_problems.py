@@ -97,6 +97,10 @@ CASES = {
         "trainers: {a: {algorithm: ppo}, b: {algorithm: ppo}}\n" + GYM + "agents: {x: {}}",
         "3: agents.x.model: missing: expected one of a, b, or `play: random`",
     ),
+    "an agent where nobody has a model": (
+        "models: {}\n" + GYM + "agents: {x: {}}",
+        "3: agents.x.model: missing: expected a model, of which there is none, or `play: random`",
+    ),
     "an agent whose script is none": (
         PPO + GYM + "agents: {a: {}, x: {play: wildly}}",
         "3: agents.x.play: expected random, search, module:function or file.py:function, got "

@@ -49,7 +49,7 @@ def test_watch_takes_it_and_writes_beside_it(
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     assert main(["watch", str(agent)]) == 0
-    assert "over 1 episodes" in capsys.readouterr().out
+    assert "over 1 episode\n" in capsys.readouterr().out
     assert (agent.parent / "watch.gif").stat().st_size > 1000
 
 

@@ -28,7 +28,7 @@ from bray.searching.ranges import (
     split_settings,
 )
 from bray.searching.results import BEST, SearchResult
-from bray.searching.search import SearchPlan
+from bray.searching.search import SearchPlan, run_search
 from bray.searching.study import Study
 from bray.templates.loading import compose, load
 from bray_core.cli import main
@@ -257,6 +257,25 @@ def test_a_killed_search_goes_on_where_it_was(tmp_path: Path) -> None:
         evaluations = database.execute("select count(*) from trial_intermediate_values")
         assert evaluations.fetchone()[0] >= 4, "each trial was evaluated on its way"
     database.close()
+
+
+def test_the_best_so_far_is_that_of_earlier_launches_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Runner:
+        def __init__(self, study: Study, number: int, *_: object) -> None:
+            self.study, self.number = study, number
+
+        def run(self) -> None:
+            self.study.tell(self.number, [5.0, 3.0, 9.0][self.number], 100, is_pruned=False)
+
+    monkeypatch.setattr("bray.searching.search.TrialRunner", Runner)
+    told: list[tuple[str, bool]] = []
+    for most in (1, 3):
+        run_search(
+            plan(tmp_path, trials=most), lambda one, is_best: told.append((one.trial, is_best))
+        )
+    assert told == [("t0000", True), ("t0001", False), ("t0002", True)]
 
 
 @pytest.mark.long

@@ -195,6 +195,8 @@ def test_bad_input_is_named_and_is_2(
             "algorithm: 'league' was removed: .*docs/guides/league.md",
         ),
         ("qmix", "two-stop", "environment: unknown 'two-stop'.*did you mean 'two-step'"),
+        ("cartpole", "Acrobot-v1", "the template cartpole has its task already.*--env Acrobot-v1"),
+        ("my.yaml", "gamma", "the template my.yaml has its task already: expected key=value"),
     ],
 )
 def test_what_there_is_not_is_named(
@@ -202,6 +204,36 @@ def test_what_there_is_not_is_named(
 ) -> None:
     assert bray(tmp_path, algorithm, task, "--goal", "1", "--trial", "mine") == 2
     assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "mine").exists(), "what was refused leaves no trial"
+
+
+def test_a_trial_with_results_stays_when_it_is_refused(
+    tmp_path: Path, calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any, run: Any, **_: Any) -> Outcome:
+        (run.experiment.path / "checkpoints" / "replay.pt").touch()
+        raise ConfigError("the goal moved")
+
+    monkeypatch.setattr(DQN, "train", refuse)
+    assert bray(tmp_path, "dqn", "CartPole-v1", "--trial", "mine") == 2
+    assert (tmp_path / "mine" / "checkpoints" / "replay.pt").exists()
+    (tmp_path / "mine" / "checkpoints" / "replay.pt").unlink()
+    monkeypatch.setattr(DQN, "train", lambda self, run, **_: refuse_at_once())
+    assert bray(tmp_path, "dqn", "CartPole-v1", "--trial", "mine") == 2
+    assert (tmp_path / "mine").exists(), "it was there before"
+
+
+def refuse_at_once() -> Outcome:
+    raise ConfigError("no")
+
+
+def test_a_near_name_is_told_without_all_the_others(
+    tmp_path: Path, calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bray(tmp_path, "dqn", "CartPole-v1", "lr=1") == 2
+    assert "known:" not in capsys.readouterr().err
+    assert bray(tmp_path, "dqn", "CartPole-v1", "xyzzy=1") == 2
+    assert "known: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

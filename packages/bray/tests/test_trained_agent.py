@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator
@@ -54,6 +55,26 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def agent(trial: Path) -> Iterator[TrainedAgent]:
     with bray.load(trial) as loaded:
         yield loaded
+
+
+def test_it_trains_and_plays_within_a_running_loop_as_in_a_notebook(tmp_path: Path) -> None:
+    async def cell() -> float:
+        with bray.train(
+            "CartPole-v1", "ppo", frames=256, episodes=2, trial=tmp_path / "trial", **SMALL
+        ) as agent:
+            agent.act(np.zeros(4, np.float32))
+            return agent.evaluate(episodes=1).mean
+
+    assert asyncio.run(cell()) > 0
+
+
+def test_what_no_agent_could_play_is_refused_before_it_is_trained(tmp_path: Path) -> None:
+    folder = tmp_path / "trial"
+    with pytest.raises(ConfigError, match="algorithm: qmix trains a policy for rows alone"):
+        bray.train("two-step", "qmix", trial=folder)
+    with pytest.raises(ConfigError, match="unknown 'CartPol-v1', did you mean 'CartPole-v1'"):
+        bray.train("CartPol-v1", "ppo", frames=256, trial=folder)
+    assert not folder.exists()
 
 
 def test_it_plays_the_environments_own_loop(agent: TrainedAgent) -> None:
@@ -220,7 +241,7 @@ def test_the_command_saves_into_the_trial_where_there_is_no_screen(
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     assert main(["watch", str(trial)]) == 0
-    assert "over 1 episodes" in capsys.readouterr().out
+    assert "over 1 episode\n" in capsys.readouterr().out
     assert (trial / "watch.gif").stat().st_size > 1000
     assert "DISPLAY" not in os.environ
 

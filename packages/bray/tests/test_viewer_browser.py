@@ -171,7 +171,9 @@ def test_the_league_tells_cell_by_cell(visit: Visit) -> None:
     assert page.evaluate(_COLOURS) > 20
     visit.picture("league-light")
     visit.open("league", "ppo-1")
-    expect(page.get_by_text("has no league.json")).to_be_visible()
+    expect(
+        page.get_by_text("has no league: runs whose policies play one another have one")
+    ).to_be_visible()
 
 
 _COLOURS = """() => {

@@ -55,8 +55,9 @@ def _play(options: argparse.Namespace) -> int:
             ) from error
         raise
     mean = sum(returns) / len(returns)
+    played = f"{len(returns)} episode{'s'[: len(returns) != 1]}"
     sys.stdout.write(
-        f"{options.environment}: mean return {mean:.1f} over {len(returns)} episodes "
+        f"{options.environment}: mean return {mean:.1f} over {played} "
         f"(lowest {min(returns):.1f}, highest {max(returns):.1f})\n"
     )
     return 0

@@ -13,10 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 EXIT_ERROR = 2
 _Action = TypeVar("_Action", bound=argparse.Action)
+_MISSING = "the following arguments are required: "
+_NUMBERS: dict[object, str] = {int: "a whole number", float: "a number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _load(entry: EntryPoint) -> Command | None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser that names the closest subcommand where one is unknown."""
+    """An argument parser that says what is wrong in plain words, with the closest subcommand."""
 
     def _add_action(self, action: _Action) -> _Action:
         if not action.option_strings and action.nargs == argparse.ZERO_OR_MORE:
@@ -83,7 +85,29 @@ class _Parser(argparse.ArgumentParser):
         return super()._add_action(action)
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith(_MISSING):
+            message = self._missing(message.removeprefix(_MISSING).split(", "))
+        message = message.removeprefix("argument ").replace("expected one argument", "no value")
         self.exit(EXIT_ERROR, f"error: {message}\ntry: {self.prog} --help\n")
+
+    def _missing(self, names: list[str]) -> str:
+        """Say which arguments are missing, and what they may be where there is a choice."""
+        meant = (one for one in self._actions if names == [one.metavar or one.dest] and one.choices)
+        choices = ", ".join(str(choice) for one in meant for choice in one.choices or ())
+        return f"{' and '.join(names)}: missing" + (
+            f": expected one of {choices}" if choices else ""
+        )
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except argparse.ArgumentError:
+            if action.type not in _NUMBERS:
+                raise
+        name = action.option_strings[-1] if action.option_strings else action.dest
+        raise argparse.ArgumentError(
+            None, f"{name}: expected {_NUMBERS[action.type]}, got {arg_string!r}"
+        )
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:

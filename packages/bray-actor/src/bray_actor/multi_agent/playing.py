@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from bray_actor.multi_agent.environment import MultiAgentEnvironment
 from bray_actor.multi_agent.game_in_play import GameInPlay
 from bray_actor.multi_agent.seat import Cast, GameResult
 from bray_actor.multi_agent.seat_batch import SeatBatches
+from bray_core.process.running_loop import run_to_end
 from bray_core.settings.ranges import PositiveInt, check_value
 
 _SEED_STEP = 1_000_003
@@ -54,7 +54,7 @@ def play_games(
         )
         for index, env in enumerate(environments[:num_games])
     ]
-    asyncio.run(_play(shares, batches, max_steps))
+    run_to_end(_play(shares, batches, max_steps))
     results = {number: result for share in shares for number, result in share.results.items()}
     return [results[number] for number in range(num_games)]
 

@@ -10,6 +10,7 @@ from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
 from bray_actor.reset_options import NewResetOptions
 from bray_core.errors import ConfigError
+from bray_core.process.running_loop import outside_running_loop
 
 
 class AnyRunner(Protocol):
@@ -125,7 +126,8 @@ class Rollouts:
             ConfigError: steps is below 1.
             Exception: the error of environment, model or buffer.
         """
-        self._frames += self._loop.run(collect(self._runner, steps))
+        with outside_running_loop():
+            self._frames += self._loop.run(collect(self._runner, steps))
 
     def poll(self) -> Played:
         """Return what was played since the last call."""
@@ -142,7 +144,8 @@ class Rollouts:
 
     def close(self) -> None:
         """End the event loop and close the environments."""
-        self._loop.close()
+        with outside_running_loop():
+            self._loop.close()
         self._runner.close()
 
 

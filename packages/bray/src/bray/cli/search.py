@@ -112,7 +112,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.json:
         _say(f"{plan.folder}: {plan.most} trials, {config.jobs} at a time; Ctrl-C stops, and the")
         _say("same command goes on")
-    result = run_search(plan, (lambda trial: None) if options.json else told)
+    result = run_search(plan, (lambda trial, is_best: None) if options.json else told)
     if options.json:
         _say(json.dumps(result.to_json()))
     else:
@@ -125,9 +125,8 @@ class _Told:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._best: float | None = None
 
-    def __call__(self, trial: SearchedTrial) -> None:
+    def __call__(self, trial: SearchedTrial, is_best: bool) -> None:
         from bray.searching.results import in_words
 
         settings = " ".join(f"{key}={in_words(one)}" for key, one in trial.settings.items())
@@ -136,10 +135,7 @@ class _Told:
         else:
             words = "return " + ("–" if trial.value is None else f"{trial.value:,.6g}")
             words += f" after {trial.frames:,} frames" + ", pruned" * (trial.state == "pruned")
-        value = trial.value if trial.state == "complete" else None
-        if value is not None and (self._best is None or value > self._best):
-            self._best = value
-            words += ", the best so far"
+        words += ", the best so far" * is_best
         _say(f"{trial.trial} of {self._most}: {settings}: {words}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,12 +30,31 @@ _EXAMPLES = """examples:
   bray train trials/walker                              a trial goes on
   bray train --zoo CartPole-v1/dqn                      tuned settings, see `bray zoo list`
   bray train cartpole --seeds 5                         five trials, and one report
+
+algorithms: {algorithms}
+templates: {templates}
 """
+
+
+class _HelpWithNames(argparse.RawDescriptionHelpFormatter):
+    """Help texts with the names of all algorithms and templates, which only they look up."""
+
+    def add_text(self, text: str | None) -> None:
+        if text == _EXAMPLES:
+            from bray import registry
+            from bray.templates.shipped import names
+
+            text = text.format(algorithms=_folded(registry.names()), templates=_folded(names()))
+        super().add_text(text)
+
+
+def _folded(names: list[str]) -> str:
+    return textwrap.fill(", ".join(names), 76, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = _HelpWithNames
     parser.add_argument(
         "what",
         nargs="?",
@@ -232,11 +252,16 @@ def train(
 def run_launch(
     template: Template, launch: Launch, goal: Goal
 ) -> tuple[Outcome, ExportReport | None]:
-    """Train a template where a launch says, and export the best version; see `run_template`."""
+    """Train a template where a launch says, and export the best version; see `run_template`.
+
+    A trial that is refused, such as for an environment that there is not, leaves no folder.
+    """
+    from bray.composition.refused_trial import removed_if_refused
     from bray.composition.whole_run import run_template
     from bray.trained.evaluation_videos import with_videos
 
-    return run_template(template, with_videos(launch.open, template), goal)
+    with removed_if_refused(launch.project / launch.trial):
+        return run_template(template, with_videos(launch.open, template), goal)
 
 
 command = Command(

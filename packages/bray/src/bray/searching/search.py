@@ -35,8 +35,9 @@ _END_S = 15.0
 """Seconds that trials have to save a checkpoint when the search ends before them."""
 _POLL_S = 0.1
 
-Tell = Callable[[SearchedTrial], None]
-"""Called with each trial that has ended, by the thread that ran it."""
+Tell = Callable[[SearchedTrial, bool], None]
+"""Called with each trial that has ended and whether it is the best so far, by the thread that ran
+it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +68,7 @@ class SearchPlan:
         return {"template": self.text, "settings": list(self.fixed), "ranges": ranges}
 
 
-def run_search(plan: SearchPlan, tell: Tell = lambda trial: None) -> SearchResult:
+def run_search(plan: SearchPlan, tell: Tell = lambda trial, is_best: None) -> SearchResult:
     """Search until there are enough trials; one that was killed goes on.
 
     The best settings are written as a template beside the trials.
@@ -212,10 +213,12 @@ class _Launch:
         }
 
     def _tell(self, number: int) -> None:
-        trial = self.study.trials()[number]
+        trials = self.study.trials()
+        trial = trials[number]
         if trial.state == "running":  # interrupted
             return
-        self.tell(trial)
+        earlier = SearchResult(folder=self.plan.folder, trials=trials, importances={})
+        self.tell(trial, earlier.best is trial)
         with self._lock:
             self._failures = self._failures + 1 if trial.state == "failed" else 0
             if self._failures >= _MOST_FAILURES:

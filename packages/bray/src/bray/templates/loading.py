@@ -109,8 +109,15 @@ def compose(name: str, task: str, overrides: Sequence[str] = ()) -> Template:
         overrides: settings, see `load`.
 
     Raises:
-        ConfigError: the algorithm or a setting is unknown, or out of range.
+        ConfigError: the algorithm or a setting is unknown, or out of range; or the name is that of
+            a template, which has a task already.
     """
+    is_template = name in names() and name not in registry.REMOVED
+    if is_template or name.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            f"command line: the template {name} has its task already: expected key=value after it, "
+            f"or --env {task}, got {task!r}"
+        )
     algorithm = load_algorithm(name)
     told = [one.partition("=")[2].strip() for one in overrides if _key(one) == _KIND]
     kind = told[-1] if told else _kind_of_source(algorithm, task)

@@ -9,7 +9,6 @@ shipped with bray) or is the path of a YAML file, or of a trial, whose `config.y
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from typing import Any, Self
 
 from bray.goal import Goal
@@ -18,6 +17,7 @@ from bray.templates.callbacks import NamedCallback
 from bray.templates.composition import Composition
 from bray.templates.composition import Enable as Enable
 from bray.templates.part_settings import RenderPart as RenderPart
+from bray.templates.shipped import names as names
 from bray.training.algorithm import Algorithm, Parts, load_algorithm
 from bray_core.config import to_mapping
 from bray_core.errors import ConfigError
@@ -104,9 +104,3 @@ class Template:
         if self.sinks:
             found["sinks"] = self.sinks
         return to_mapping(found)
-
-
-def names() -> list[str]:
-    """Return the names of the templates that ship with bray."""
-    files = resources.files("bray") / "templates"
-    return sorted(f.name.removesuffix(".yaml") for f in files.iterdir() if f.name.endswith(".yaml"))

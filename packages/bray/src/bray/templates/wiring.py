@@ -168,7 +168,8 @@ class Wiring:
         elif len(known) == 1:
             self._wires.agents[name] = known[0]
         else:
-            words = f"missing: expected one of {', '.join(known)}, or `play: random`"
+            choice = f"one of {', '.join(known)}" if known else "a model, of which there is none"
+            words = f"missing: expected {choice}, or `play: random`"
             self._written.refuse(key, words)
 
     def _check_script(self, name: str, play: Any, told: Any) -> None:

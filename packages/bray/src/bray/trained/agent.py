@@ -44,7 +44,8 @@ class PlayedEpisodes:
 
     def __str__(self) -> str:
         """Say it in words."""
-        return f"mean return {self.mean:.1f} ± {self.std:.1f} over {len(self.returns)} episodes"
+        played = f"{len(self.returns)} episode{'s'[: len(self.returns) != 1]}"
+        return f"mean return {self.mean:.1f} ± {self.std:.1f} over {played}"
 
 
 class TrainedAgent:

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bray.callbacks import Callback
+from bray.composition.refused_trial import removed_if_refused
 from bray.composition.whole_run import already_reached, completed_goal, run_template
 from bray.retention import RetentionPolicy
 from bray.run import Run, init
 from bray.templates.loading import compose
 from bray.templates.loading import load as load_template
+from bray.templates.template import Template
 from bray.trained.agent import TrainedAgent
 from bray.trained.environment_names import environment_name
 from bray.trained.evaluation_videos import with_videos
 from bray.trained.first_episodes import record_first_episodes
+from bray.training.algorithm import load_algorithm
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import PROJECT, as_name, trial_name
 from bray_core.process.user_modules import code_name
@@ -87,13 +90,28 @@ def train(
         task = environment_name(environment, needs_processes=in_processes)
         template = compose(algorithm, task, written)
         name = trial_name(algorithm, task, template.seed)
+    _check_answers(template)
     folder = PROJECT / name if trial is None else Path(trial)
     wanted = completed_goal(template)
     if already_reached(folder, wanted) is None:
         open_run = with_videos(partial(_open, folder, runtime, callbacks), template)
-        run_template(template, open_run, wanted)
+        with removed_if_refused(folder):
+            run_template(template, open_run, wanted)
         record_first_episodes(template, folder)
     return TrainedAgent(folder)
+
+
+def _check_answers(template: Template) -> None:
+    """Refuse what `TrainedAgent` cannot play before it is trained.
+
+    Raises:
+        ConfigError: the algorithm's policy answers no environment.
+    """
+    if load_algorithm(template.algorithm).serves == "function":
+        raise ConfigError(
+            f"algorithm: {template.algorithm} trains a policy for rows alone, which plays no "
+            "environment: train it with the command `bray train`, and open it with bray.Model"
+        )
 
 
 def overrides_of(settings: Mapping[str, Any], **options: float | None) -> list[str]:

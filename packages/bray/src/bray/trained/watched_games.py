@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -32,6 +31,7 @@ from bray_actor.multi_agent.seat import Cast, FixedCast, GameResult, Seat
 from bray_actor.multi_agent.seat_batch import SeatBatches
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import EPISODES
+from bray_core.process.running_loop import run_to_end
 from bray_core.settings.choice import check_choice
 from bray_core.settings.ranges import PositiveInt, check_value
 
@@ -133,7 +133,7 @@ def watch_games(
         seats = _Seats(trial, composition, environment, exports, sample, seed)
         cast = seats.of_match(source, against) if _is_match(source) else seats.of_agents(source)
         drawing = Drawing(save, trial / "watch.gif", say)
-        results = asyncio.run(_play(environment, cast, episodes, seed, drawing, trial / EPISODES))
+        results = run_to_end(_play(environment, cast, episodes, seed, drawing, trial / EPISODES))
         drawing.finish()
     return PlayedGames(tuple(results))
 

@@ -83,7 +83,9 @@ def watch_episodes(
             env.close()
     file = Path(save) if save is not None else default
     returns, shown = save_video(agent, spec, episodes, seed=seed, file=file, record=record)
-    sys.stderr.write(f"wrote {file}: {shown} frames of {len(returns)} episodes\n")
+    sys.stderr.write(
+        f"wrote {file}: {shown} frames of {len(returns)} episode{'s'[: len(returns) != 1]}\n"
+    )
     return returns
 
 

@@ -168,12 +168,12 @@ class Algorithm(ABC, Generic[C]):
         if not found:
             known = sorted(name for settings in names.values() for name in settings)
             near = nearest(setting, known)
-            meant = "" if near is None else f", did you mean {_dotted(near, names)}?"
+            meant = f"; known: {', '.join(known)}"
+            if near is not None:
+                meant = f", did you mean {_dotted(near, names)}?"
             if having := _algorithms_with(setting):
                 meant = f", which only {', '.join(having)} have"
-            raise ConfigError(
-                f"{setting}: unknown setting of {cls.title}{meant}; known: {', '.join(known)}"
-            )
+            raise ConfigError(f"{setting}: unknown setting of {cls.title}{meant}")
         return found[0]
 
     @classmethod

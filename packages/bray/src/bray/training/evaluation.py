@@ -8,7 +8,6 @@ Policies of teams play in this process.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.process.user_modules import is_of_program
+from bray_core.process.running_loop import run_to_end
 from bray_core.protocols import ModelProtocol
 from bray_core.spaces import Spaces
 from bray_model import Model as LocalModel
@@ -236,7 +236,7 @@ def evaluate_teams(
         seed: seed of the task.
     """
     try:
-        returns = asyncio.run(_play_teams(model, environment, by, seed))
+        returns = run_to_end(_play_teams(model, environment, by, seed))
     finally:
         environment.close()
     return [float(value) for value in returns[:: environment.rows_per_team]]

@@ -79,7 +79,9 @@ def _read(trial: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         state = read_object(path, opener_of(trial), _MAX_LEAGUE_BYTES)
         if state is None:
-            raise NotFoundError(f"league: trial {trial.name} has no {FILE}")
+            raise NotFoundError(
+                f"{trial.name} has no league: runs whose policies play one another have one"
+            )
         payoff = state["payoff"] if "payoff" in state else state["ratings"]
         return state, {"players": payoff["players"], "results": payoff["results"]}
     except _BROKEN as error:

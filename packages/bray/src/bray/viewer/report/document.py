@@ -176,7 +176,9 @@ def _trial(found: Mapping[str, Any]) -> str:
     parts = [f"<h2>{escape(found['name'])}</h2>"]
     if note:
         parts.append(f"<pre>{escape(note)}</pre>")
-    numbers = [(n, v) for n, v in found["result"].items() if isinstance(v, int | float | str)]
+    numbers = [
+        (n, v) for n, v in found["result"].items() if isinstance(v, int | float | str) and v != ""
+    ]
     if numbers:
         rows = [[name, _number(v) if not isinstance(v, str) else v] for name, v in numbers]
         parts.append("<h3>Result</h3>" + _table(["Figure", "Value"], rows, numbers=(1,)))

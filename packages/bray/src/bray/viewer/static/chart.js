@@ -62,15 +62,17 @@ export class Chart {
 
   grid(width, xLabel) {
     const lines = [];
-    for (const tick of this.yScale.ticks(Math.max(2, this.height / 48))) {
+    const marks = this.yScale.ticks(Math.max(2, this.height / 48)), words = distinct(marks, this.format);
+    marks.forEach((tick, k) => {
       const y = this.yScale(tick);
       lines.push(s("line", { x1: this.left, x2: width - RIGHT, y1: y, y2: y, class: "grid" }));
-      lines.push(s("text", { x: this.left - 7, y: y + 4, class: "left" }, this.format(tick)));
-    }
-    for (const tick of this.xScale.ticks((width - this.left) / 85)) {
+      lines.push(s("text", { x: this.left - 7, y: y + 4, class: "left" }, words[k]));
+    });
+    const across = this.xScale.ticks((width - this.left) / 85);
+    for (const tick of this.data.isCounted ? across.filter(Number.isInteger) : across) {
       const x = this.xScale(tick);
       lines.push(s("line", { x1: x, x2: x, y1: this.height - BOTTOM, y2: this.height - BOTTOM + 4, class: "axis" }));
-      if (x < width - RIGHT - 60 || !xLabel) {
+      if (x < width - RIGHT - Math.max(60, 7 * (xLabel ?? "").length) || !xLabel) {
         lines.push(s("text", { x, y: this.height - 7, class: "below" }, number(tick)));
       }
     }
@@ -223,6 +225,14 @@ function scale([low, high], from, to, isLog) {
   };
   at.ticks = (count) => (isLog ? logTicks(low, high, count) : ticks(low, high, count));
   return at;
+}
+
+// Words for an axis: where rounding makes two neighbours alike, with as many digits as tell them apart.
+function distinct(marks, format) {
+  const rounded = marks.map(format);
+  if (new Set(rounded).size === marks.length) return rounded;
+  const digits = Math.ceil(-Math.log10(marks[1] - marks[0]) - 1e-9);
+  return digits > 8 || digits < 0 ? rounded : marks.map((mark) => mark.toFixed(digits).replace(/^-/, "−"));
 }
 
 export function ticks(low, high, count) {

@@ -121,7 +121,7 @@ export class Episodes {
     const rewarded = kinds.map((_, i) => i).filter((i) => rewards[i] != null);
     const { session, outcome, seconds, is_whole } = this.episode;
     put(this.show, h("div", { className: "bar" }, h("b", {}, session), h("span", { className: "faint" }, `${when(this.episode.began_s)}, ${duration(seconds)}, ended by: ${outcome}${is_whole ? "" : ", incomplete"}, return ${number(this.episode.return)}`)),
-      h("div", { className: "bar" }, this.button, speed, h("label", {}, "Picture ", this.renders), h("span", {}, "Video ", video)),
+      h("div", { className: "bar" }, this.button, speed, h("label", { hidden: this.drawers().length < 2 }, "Picture ", this.renders), h("span", {}, "Video ", video)),
       h("div", { className: "bar" }, this.slider, this.place),
       h("div", { className: "stage" }, h("div", { className: "panel" }, this.image, this.fault), this.details),
       h("div", { className: "charts wide" }, rewarded.length ? this.chart.element : null, valued.length ? this.values.element : null));

@@ -41,7 +41,7 @@ export class League {
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.table = h("tbody", {}, h("tr", {}, h("td", { className: "faint" }, "computing ratings …")));
     put(this.place,
-      h("p", { className: "faint" }, `${players.length} players${num_left_out ? `, without the oldest ${num_left_out}` : ""}. Row against column:`,
+      h("p", { className: "faint" }, `${players.length} ${players.length === 1 ? "player" : "players"}${num_left_out ? `, without the oldest ${num_left_out}` : ""}. Row against column:`,
         h("span", { className: "legend" }, h("i", { className: "lose" }), "loses", h("i", { className: "even" }), "even", h("i", { className: "win" }), "wins", h("i", { className: "none" }), "no game")),
       h("div", { className: "league" }, h("div", { className: "panel" }, this.canvas, this.cell),
         h("div", {}, this.chart.element, h("div", { className: "panel scroll", tabIndex: 0, role: "region", "aria-label": "Ratings" }, h("table", { className: "ratings" }, this.table)))));
@@ -127,7 +127,7 @@ export class League {
 
   rate({ players, rating, low, high }) {
     const x = players.map((_, i) => i);
-    this.chart.set({ curves: [{ name: "rating", slot: 0, x, y: rating, low, high }], xLabel: "player, oldest first" });
+    this.chart.set({ curves: [{ name: "rating", slot: 0, x, y: rating, low, high }], xLabel: "player, oldest first", isCounted: true });
     const order = [...x].sort((a, b) => rating[b] - rating[a]);
     const hasRoles = Object.keys(this.found.roles).length > 0, heads = ["Place", "Player", hasRoles ? "Role" : null, "Rating", "95 %"];
     put(this.table, h("tr", {}, heads.map((words, i) => words && h("th", { className: i > 2 ? "number" : "" }, words))), order.map((i, place) => h("tr", {},

@@ -39,6 +39,12 @@ export class Parallel {
     this.shade();
   }
 
+  // A setting's own name, with its part's where two parts have one of that name.
+  label(name) {
+    const last = name.split(".").at(-1);
+    return brief(this.axes.filter((axis) => axis.name.split(".").at(-1) === last).length > 1 ? name : last, Math.max(18, Math.floor((2 * this.gap) / 8)));
+  }
+
   x(k) {
     return LEFT + k * this.gap;
   }
@@ -56,7 +62,7 @@ export class Parallel {
     const x = this.x(k), range = this.ranges.get(axis.name), isLast = k === this.axes.length - 1;
     const group = s("g", { class: isLast ? "coordinate result" : "coordinate", "data-axis": axis.name },
       s("line", { x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM, class: "axis" }),
-      s("text", { x, y: k % 2 ? 30 : 14, class: "name" }, s("title", {}, axis.name), brief(axis.name)),
+      s("text", { x, y: k % 2 ? 30 : 14, class: "name" }, s("title", {}, axis.name), this.label(axis.name)),
       axis.at.ticks.map(([y, words]) => s("text", { x: x + 6, y: y + 4, class: "tick-words" }, words)),
       range ? s("rect", { x: x - 7, width: 14, y: range[0], height: range[1] - range[0], class: "dragged" }) : null,
       s("rect", { x: x - 14, width: 28, y: TOP - 6, height: HEIGHT - TOP - BOTTOM + 12, class: "grip", onpointerdown: (event) => this.grab(event, axis.name), ondblclick: () => this.range(axis.name, null) }));
@@ -158,6 +164,6 @@ export function words(value) {
   return value === null ? "none" : value === true ? "yes" : value === false ? "no" : String(value) || "empty";
 }
 
-function brief(text) {
-  return text.length > 18 ? `…${text.slice(-17)}` : text;
+function brief(text, most = 18) {
+  return text.length > most ? `…${text.slice(1 - most)}` : text;
 }

@@ -20,7 +20,7 @@ export class Settings {
     const found = await get(["trials", this.trial]);
     if (found === this.found) return;
     this.found = found;
-    const numbers = Object.entries(found.result).filter(([, value]) => ["number", "boolean", "string"].includes(typeof value));
+    const numbers = Object.entries(found.result).filter(([, value]) => ["number", "boolean", "string"].includes(typeof value) && value !== "");
     put(this.place,
       h("section", { className: "panel" }, h("h2", {}, "Settings"), h("pre", {}, found.config ?? "no settings")),
       h("section", { className: "panel" }, h("h2", {}, "Outcome"), h("span", { className: `state ${found.state}` }, found.state),
