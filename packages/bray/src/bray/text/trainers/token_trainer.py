@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bray.text.config import TokenTrainerConfig
 from bray.text.row_queue import RowQueue
-from bray_algo.tokens.prediction import token_log_prob
+from bray.text.trainers.forward_pass import ForwardPass, check_rows_are_apart
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig, to_torch
@@ -49,6 +49,7 @@ class TokenTrainer(Trainer):
     ) -> None:
         self.part = part
         self.temperature = temperature
+        self._packs = False  # whether the model was seen to keep packed rows apart
         config = TrainerConfig(
             learning_rate=part.learning_rate,
             max_grad_norm=part.max_grad_norm,
@@ -61,8 +62,7 @@ class TokenTrainer(Trainer):
             seed=seed,
         )
         if part.gradient_checkpointing:
-            enable: Any = module.gradient_checkpointing_enable
-            enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            checkpoint_activations(module)
         super().__init__(module, queue, model=model, config=config, directory=directory)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -92,31 +92,26 @@ class TokenTrainer(Trainer):
     def log_probs(self, rows: dict[str, Tensor], module: nn.Module | None = None) -> Tensor:
         """Return the log probability of each own token of rows, `[B, T]`, 0 elsewhere.
 
-        Padding lies at the right of a row, where causal attention lets no own token see it. Logits
-        are computed only from the first own token of all rows on.
-
         Args:
-            rows: `tokens` and `mask`, `[B, T]`.
+            rows: `tokens` and `mask`, `[B, T]`, and `length`, `[B]`.
             module: another model of the same kind, such as the reference; None is the trained one.
         """
-        return self.log_probs_by(self.output_of(rows, module).logits, rows)
+        return self.forward_pass(rows, module).log_probs(self.temperature)
 
-    def output_of(
+    def forward_pass(
         self, rows: dict[str, Tensor], module: nn.Module | None = None, **asked: bool
-    ) -> Any:
-        """Return what the model computes of rows, logits from before their first own token on."""
-        kept = rows["tokens"].shape[1] - _first_own(rows["mask"]) + 1
-        model = self.module if module is None else module
-        return model(input_ids=rows["tokens"], use_cache=False, logits_to_keep=kept, **asked)
+    ) -> ForwardPass:
+        """Return a pass of the model over rows, packed where the settings say so.
 
-    def log_probs_by(self, logits: Tensor, rows: dict[str, Tensor]) -> Tensor:
-        """Return the log probability of each own token by logits of the last places, `[B, T]`."""
-        tokens, mask = rows["tokens"], rows["mask"]
-        first = tokens.shape[1] - logits.shape[1] + 1
-        found = token_log_prob(
-            logits, tokens[:, first - 1 :], mask[:, first - 1 :], temperature=self.temperature
-        )
-        return nn.functional.pad(found, (first - 1, 0))
+        Raises:
+            ConfigError: the model does not keep packed rows apart.
+        """
+        model = self.module if module is None else module
+        if self.part.packed_tokens and not self._packs:
+            with torch.autocast(self.device.type, enabled=False):
+                check_rows_are_apart(model, rows)
+            self._packs = True
+        return ForwardPass.over(model, rows, self.part.packed_tokens, **asked)
 
     def rows_of(self, replay: Packed) -> dict[str, Tensor]:
         """Return the leaves of a replay on the trainer's device, `[B, …]`."""
@@ -181,6 +176,11 @@ class TokenTrainer(Trainer):
         return float(batch["mask"].sum())
 
 
-def _first_own(mask: Tensor) -> int:
-    """Return the first place at which a row has an own token, 1 at least."""
-    return max(1, int(mask.any(0).int().argmax())) if bool(mask.any()) else 1
+def checkpoint_activations(module: Any) -> None:
+    """Let a model of transformers compute its activations again in the backward pass."""
+    given = {"use_reentrant": False}
+    enable = getattr(module, "activation_checkpointing_enable", None)
+    if enable is not None:
+        enable(activation_checkpointing_kwargs=given)
+    else:  # versions of transformers before the change of name
+        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs=given)
