@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from functools import cache
 from typing import Any
 
 import pytest
 import token_models
 import torch
+from token_models import llama
 from torch import Tensor, nn
 
 from bray.text.config import LanguageModelConfig, TokenTrainerConfig
@@ -20,29 +19,6 @@ from bray.text.row_queue import RowQueue, pack_demonstrations, pack_samples
 from bray.text.trainers.preference_trainer import DPOConfig, PreferenceTrainer
 from bray.text.trainers.supervised_trainer import SupervisedTrainer
 from bray_core.errors import ConfigError
-
-
-@cache
-def _llama() -> Any:
-    from transformers import AutoModelForCausalLM, LlamaConfig
-
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(
-        LlamaConfig(
-            vocab_size=token_models.WORDS,
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=32,
-            initializer_range=0.5,  # so that what a token sees matters
-        )
-    )
-
-
-def llama() -> Any:
-    """Return a small Llama, each time with the same weights."""
-    return copy.deepcopy(_llama())
 
 
 def gradients(module: nn.Module) -> Tensor:

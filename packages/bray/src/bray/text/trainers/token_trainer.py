@@ -55,6 +55,7 @@ class TokenTrainer(Trainer):
             max_grad_norm=part.max_grad_norm,
             accumulate=part.microbatches,
             precision=part.precision,
+            shard=part.shard,
             prefetch=0,  # the queue is in this process, and says itself how far it goes ahead
             checkpoint_every=part.checkpoint_every,
             device=part.device,
@@ -131,11 +132,25 @@ class TokenTrainer(Trainer):
         numbers = torch.arange(len(rows["length"]), device=self.device)
         found = torch.zeros(rows["mask"].shape, device=self.device)
         for piece in self.parts_of({**rows, "row": numbers}, numbers, self.part.microbatches):
-            if bool(piece["mask"].any()):  # one that no row was left for stands for another row
+            # One that no row was left for stands for another row; split models pass all the same.
+            if self.is_sharded or bool(piece["mask"].any()):
                 with self._stepper.autocast():
                     part = compute(piece)
-                found[piece["row"], : part.shape[1]] = part.float()
+                if bool(piece["mask"].any()):
+                    found[piece["row"], : part.shape[1]] = part.float()
         return found
+
+    def step_parts(self, rows: dict[str, Tensor], chosen: Tensor) -> Iterator[dict[str, Tensor]]:
+        """Yield the parts of one step: `parts_of`, and where a model is split equally many of them.
+
+        Args:
+            rows: leaves `[B, …]`.
+            chosen: numbers of this rank's rows of the step; none where only others have some.
+        """
+        if self.is_sharded and self.ranks.any(len(chosen) > 0) and not len(chosen):
+            rows = {**rows, "mask": torch.zeros_like(rows["mask"])}
+            chosen = torch.zeros(1, dtype=torch.long, device=self.device)
+        yield from self.parts_of(rows, chosen)
 
     def parts_of(
         self,
