@@ -41,6 +41,9 @@ class ScriptedModel:
     def decode(self, ids, *, special=False):
         return "".join(chr(one) for one in ids if special or chr(one) not in (START, END))
 
+    def token_bytes(self, token):
+        return None
+
     def render_chat(self, messages, tools=None, *, add_generation_prompt=True):
         if not self.has_template:
             raise MissingChatTemplateError("the tokenizer has no chat template")

@@ -110,6 +110,7 @@ def test_every_field_is_served_refused_or_known_to_be_harmless():
         "model", "n", "max_tokens", "temperature", "top_p", "seed", "stop", "stream",
         "stream_options", "top_k", "min_p", "stop_token_ids", "ignore_eos", "return_token_ids",
         "messages", "max_completion_tokens", "logprobs", "top_logprobs", "tools", "prompt",
+            "frequency_penalty", "presence_penalty", "logit_bias",
     }  # fmt: skip
     for kind in (ChatBody, CompletionBody):
         start = {"messages": [{"role": "user", "content": "x"}]} if kind is ChatBody else {}

@@ -91,6 +91,17 @@ async def test_streams_say_the_same_as_whole_answers():
         assert len(final.choices[0].logprobs.content) == 4
 
 
+async def test_penalties_and_biases_reach_the_model():
+    async with serving(["a", "b"]) as (client, model, *_):
+        asked = {"frequency_penalty": 0.5, "presence_penalty": -1, "logit_bias": {"65": -100}}
+        await client.chat.completions.create(model="scripted", messages=HELLO, **asked)
+        await client.completions.create(model="scripted", prompt="x", **asked)
+        for request in model.requests:
+            sampling = request.sampling
+            assert (sampling.frequency_penalty, sampling.presence_penalty) == (0.5, -1.0)
+            assert sampling.logit_bias == ((65, -100.0),)
+
+
 async def test_several_answers_and_plain_completions():
     async with serving(["a", "b", "c", "d", "e", "f"]) as (client, model, *_):
         reply = await client.chat.completions.create(
@@ -369,7 +380,10 @@ ERRORS = [
     ({"n": 1000}, openai.BadRequestError, "invalid_value", "n"),
     ({"stop": ["x" * 2000]}, openai.BadRequestError, "invalid_value", "stop"),
     ({"max_tokens": 0}, openai.BadRequestError, "invalid_value", "max_tokens"),
-    ({"logit_bias": {"5": 1}}, openai.BadRequestError, "unsupported_value", "logit_bias"),
+    ({"logit_bias": {"5": 101}}, openai.BadRequestError, "invalid_value", "logit_bias"),
+    ({"logit_bias": {"five": 1}}, openai.BadRequestError, "invalid_value", "logit_bias"),
+    ({"frequency_penalty": 3}, openai.BadRequestError, "invalid_value", "frequency_penalty"),
+    ({"presence_penalty": "much"}, openai.BadRequestError, "invalid_value", "presence_penalty"),
     ({"tool_choice": "required"}, openai.BadRequestError, "unsupported_value", "tool_choice"),
     (
         {"response_format": {"type": "json_object"}},

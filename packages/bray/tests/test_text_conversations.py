@@ -43,6 +43,9 @@ class Model:
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         return "".join(WORDS[one] for one in ids if special or one not in self.eos_ids)
 
+    def token_bytes(self, token: int) -> bytes | None:
+        return None
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 import token_models
 import torch
 
 from bray_trainer.distributed.ranks import Ranks
+from bray_trainer.distributed.sharding import whole
+
+GROUPS = {"uneven": [[0], [1, 2]], "one has none": [[2], [0, 1]]}
+"""Groups of each rank; those of the last have equal rewards, which teach nothing."""
 
 
-def step(variant: dict[str, object], share: slice) -> list[float]:
-    """Return the parameters after one step of plain gradient descent on a share of the groups."""
-    module = token_models.SumOfTokens()
-    replay = [one for one in token_models.samples(module) if one.group in range(3)[share]]
+def step(variant: dict[str, Any], groups: list[int], model: str = "sum") -> list[float]:
+    """Return the parameters after one step of plain gradient descent on some groups."""
+    made: Any = token_models.SumOfTokens if model == "sum" else token_models.llama
+    module = made()
+    replay = [one for one in token_models.samples(made()) if one.group in groups]
     trainer = token_models.trainer(module, replay, microbatches=2, **variant)
     trainer.optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
     trainer._stepper.optimizers = {"": trainer.optimizer}
     trainer.set_rate = lambda *given: None  # type: ignore[method-assign]
     trainer.run(1)
-    found: list[float] = torch.nn.utils.parameters_to_vector(module.parameters()).tolist()
-    return found
+    found = whole(dict(module.named_parameters()))
+    values: list[float] = torch.cat([one.detach().flatten() for one in found.values()]).tolist()
+    return values
+
+
+def main(cases: list[tuple[dict[str, Any], str, str]]) -> None:
+    """Print what this rank has after a step of each case."""
+    ranks = Ranks.from_environment("gloo", timeout_s=60)
+    print(json.dumps([step(one, GROUPS[name][ranks.rank], m) for one, name, m in cases]))
+    ranks.close()
 
 
 if __name__ == "__main__":
-    ranks = Ranks.from_environment("gloo", timeout_s=60)
-    share = slice(0, 1) if ranks.rank == 0 else slice(1, 3)
-    print(json.dumps([step(one, share) for one in json.loads(sys.argv[1])]))
-    ranks.close()
+    main(json.loads(Path(sys.argv[1]).read_text()))

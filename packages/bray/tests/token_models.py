@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +43,29 @@ class SumOfTokens(nn.Module):
         hidden = (self.embed(input_ids).cumsum(1) / count).tanh()
         states = (hidden,) if output_hidden_states else None
         return SimpleNamespace(logits=self.head(hidden)[:, -logits_to_keep:], hidden_states=states)
+
+
+@cache
+def _llama() -> Any:
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(
+        LlamaConfig(
+            vocab_size=WORDS,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            max_position_embeddings=32,
+            initializer_range=0.5,  # so that what a token sees matters
+        )
+    )
+
+
+def llama() -> Any:
+    """Return a small Llama, each time with the same weights."""
+    return copy.deepcopy(_llama())
 
 
 def plain_log_probs(module: nn.Module, row: TokenRow) -> Tensor:

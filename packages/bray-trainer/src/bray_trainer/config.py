@@ -52,6 +52,10 @@ class TrainerConfig:
     the trainer's process."""
     compile: bool = False
     """Whether `torch.compile` compiles the modules' `forward`."""
+    shard: bool = False
+    """Whether parameters, gradients and the optimiser's state are split over the ranks (FSDP2), for
+    a module that does not fit on each; slower where it does. All ranks then take equally many
+    batches. Alone, it changes nothing."""
     pop_timeout_s: PositiveFloat = 900.0
     """Longest time that the next replay may take; longer is an error, and a minute a warning."""
     device: str = "cpu"
@@ -67,3 +71,8 @@ class TrainerConfig:
         check_fields(self)
         if self.publish_every is None and self.publish_interval_s is None:
             raise ConfigError("publish_every: None needs a publish_interval_s, which is None too")
+        if self.shard and (self.precision == "fp16" or self.compile):
+            raise ConfigError(
+                "shard: expected precision fp32 or bf16 and compile false beside it, got "
+                f"precision={self.precision} compile={self.compile}: not built"
+            )

@@ -15,6 +15,7 @@ from bray_core.layout import Packed
 from bray_trainer.adam import UncompiledAdam
 from bray_trainer.arguments import set_training
 from bray_trainer.config import TrainerConfig
+from bray_trainer.distributed.sharding import is_sharded
 from bray_trainer.flat_adam import FlatAdam, can_join
 from bray_trainer.stepper import Losses, Stepper, losses_by_metric
 from bray_trainer.transfer import to_torch
@@ -132,6 +133,7 @@ class TrainerHooks:
         """
         parameters = [p for p in module.parameters() if p.requires_grad]
         is_plain = self.config.precision != "fp16" and not self.config.compile
+        is_plain = is_plain and not is_sharded(module)
         if is_plain and can_join(parameters):
             return FlatAdam(parameters, lr=lr, eps=eps)
         is_fused = self.device.type in ("cpu", "cuda")

@@ -15,6 +15,7 @@ from bray_core.errors import DeadlineError
 from bray_core.protocols import ModelProtocol
 from bray_trainer.background_thread import BackgroundThread
 from bray_trainer.config import TrainerConfig
+from bray_trainer.distributed.sharding import whole
 from bray_trainer.transfer import side_stream
 
 _FLUSH_TIMEOUT_S = 120.0
@@ -200,7 +201,7 @@ class _Snapshot:
     def take(self, modules: Mapping[str, nn.Module]) -> None:
         """Copy the weights where they are: on a GPU that is queued behind the step."""
         for name, module in modules.items():
-            live = module.state_dict()
+            live = whole(module.state_dict())
             copies = self._copies.get(name, {})
             # The same memory each time, unless the module has changed.
             if [*map(_kind, copies.values())] != [*map(_kind, live.values())]:

@@ -16,6 +16,7 @@ from bray_core.errors import ConfigError, SpecError
 from bray_trainer.arguments import UNNAMED, as_mapping
 from bray_trainer.config import TrainerConfig
 from bray_trainer.distributed.ranks import Ranks
+from bray_trainer.distributed.sharding import is_sharded, whole
 from bray_trainer.flat_adam import FlatAdam
 from bray_trainer.reporting.loop_timer import LoopTimer
 from bray_trainer.reporting.loss_means import LossMeans
@@ -73,6 +74,7 @@ class Stepper:
             1,
             "fp32",
         ) and device.type == "cpu"
+        self._is_sharded = is_sharded(module)
         self._is_checked = config.when_not_finite == "skip" or self.scaler is not None
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -94,14 +96,15 @@ class Stepper:
         before = self._buffers() if self._is_checked else []
         with self._timer.on_device("backward"):
             weights = self._weights(batches)
+            total = self._total(weights)
             found = [
-                self._backward(batch, weight / (sum(weights) or 1.0), steps)
+                self._backward(batch, weight / (total or 1.0), steps)
                 for batch, weight in zip(batches, weights, strict=True)
             ]
         with self._timer.on_device("optimizer"):
             names = self._names(found)
-            if self._ranks.size > 1:  # alone, a list of all parameters would be for nothing
-                self._ranks.average(self._parameters(names), sum(weights))
+            if self._ranks.size > 1 and not self._is_sharded:  # else it is the mean already
+                self._ranks.average(self._parameters(names), total)
             norms = self._clip(names)
             is_taken = not self._is_checked or self._is_finite(found, norms)
             if is_taken:
@@ -138,6 +141,19 @@ class Stepper:
         if self._ranks.size == 1 and self._config.accumulate == 1:
             return [1.0] * len(batches)  # not asked: it may have to wait for the device
         return [float(self._weigh(batch)) for batch in batches]
+
+    def _total(self, weights: Sequence[float]) -> float:
+        """Return the sum of the weights: of this rank, or of all where parameters are split."""
+        own = sum(weights)
+        if not self._is_sharded:
+            return own
+        least, most = self._ranks.smallest(len(weights), -len(weights))
+        if least != -most:
+            raise SpecError(
+                f"shard: got {len(weights)} batches for this step, but {least} to {-most} on the "
+                "ranks: give each rank equally many, where need be with a weight of 0"
+            )
+        return float(self._ranks.sum(torch.tensor([own], dtype=torch.float64)))
 
     def _backward(
         self, batch: Any, share: float, steps: int
@@ -208,7 +224,8 @@ class Stepper:
             norm = active[0].clip_gradient(limit)
             if norm is not None:
                 return norm
-        return nn.utils.clip_grad_norm_(self._parameters([name]), limit)
+        total = nn.utils.clip_grad_norm_(self._parameters([name]), limit)
+        return whole({name: total})[name] if self._is_sharded else total
 
     def _is_finite(
         self, found: Iterable[tuple[Mapping[str, Tensor], Any]], norms: Mapping[str, Tensor]

@@ -30,6 +30,7 @@ from bray_trainer.background_thread import BackgroundThread
 from bray_trainer.checkpoints.random_state import seed_all
 from bray_trainer.checkpoints.trainer_checkpoints import TrainerCheckpoints
 from bray_trainer.config import TrainerConfig
+from bray_trainer.distributed import sharding
 from bray_trainer.distributed.ranks import Ranks
 from bray_trainer.evaluation import Evaluation
 from bray_trainer.hooks import TrainerHooks
@@ -85,6 +86,9 @@ class Trainer(TrainerHooks):
         self.ranks = Ranks.current()
         self.device = as_device(self.config.device)
         self.module = as_module(module).to(self.device)
+        if self.config.shard:
+            sharding.shard(self.module, self.ranks)
+        self.is_sharded = sharding.is_sharded(self.module)
         self.buffer = buffer
         self.model = model
         self.directory = directory
@@ -210,7 +214,7 @@ class Trainer(TrainerHooks):
         weights, self._anew = self._anew, None
         if weights is None:
             return
-        self.module.load_state_dict({n: torch.from_numpy(w.copy()) for n, w in weights.items()})
+        sharding.load(self.module, {n: torch.from_numpy(w.copy()) for n, w in weights.items()})
         for optimizer in as_mapping(self.optimizer).values():
             optimizer.state.clear()
 
@@ -294,7 +298,7 @@ class Trainer(TrainerHooks):
         self._publisher.begin()
         if self.directory is not None and self._checkpoints.resume(self.directory):
             self._publish()
-        else:
+        elif not self.is_sharded:  # where it is, the first rank's weights were split
             self.ranks.share(self.module.state_dict())
         self._prepared = True
 
@@ -342,7 +346,8 @@ class Trainer(TrainerHooks):
 
     def _act_if_due(self) -> None:
         """Publish, evaluate and write a checkpoint, each when its time has come."""
-        if self._publisher.is_due(self.replays):
+        is_due = self._publisher.is_due(self.replays)
+        if self.ranks.any(is_due) if self.is_sharded else is_due:
             self._publish()
         if self._evaluation and self.replays % self.config.eval_every == 0:
             self._evaluate(self._evaluation)
@@ -355,10 +360,14 @@ class Trainer(TrainerHooks):
         self._metrics.add_evaluation(found)
 
     def _publish(self) -> None:
-        if self.model is not None and self.ranks.is_first:
+        if self.is_sharded and not self.ranks.first(self.model is not None):
+            return
+        if self.ranks.is_first and self.model is not None:
             with self._timer.on_host("publish"):
                 self._publisher.offer()
             self._offered_steps = self.steps
+        elif self.is_sharded:  # this rank's part of what the first one publishes
+            sharding.whole(self.module.state_dict())
 
     def _flush(self) -> None:
         with self._timer.on_host("publish"):

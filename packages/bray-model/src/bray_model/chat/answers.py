@@ -43,7 +43,7 @@ class Answers:
         self._config = config
         self._sessions = sessions
         self._name = name
-        self.texts = TokenTexts(lambda ids: model.decode(ids, special=True))
+        self.texts = TokenTexts(lambda ids: model.decode(ids, special=True), model.token_bytes)
         """Texts of single tokens."""
 
     # What a request asks for.

@@ -30,6 +30,10 @@ class ChatTokenizer(Protocol):
         """Return the text of token ids; `special` keeps the names of special tokens in it."""
         ...
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token that is a part of a character; None where nothing tells."""
+        ...
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

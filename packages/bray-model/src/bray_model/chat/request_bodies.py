@@ -106,11 +106,11 @@ class Body(Strict):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
     # Served for the values of `_NEUTRAL` only.
-    frequency_penalty: Any = None
-    presence_penalty: Any = None
     repetition_penalty: Any = None
-    logit_bias: Any = None
     service_tier: Any = None
 
     @property
@@ -151,6 +151,9 @@ class Body(Strict):
                 stop=() if stop is None else (stop,) if isinstance(stop, str) else tuple(stop),
                 stop_ids=tuple(self.stop_token_ids or ()),
                 ignore_eos=bool(self.ignore_eos),
+                frequency_penalty=self.frequency_penalty or 0.0,
+                presence_penalty=self.presence_penalty or 0.0,
+                logit_bias=tuple((self.logit_bias or {}).items()),
                 logprobs=self.num_logprobs() or 0,
             )
         except ConfigError as error:
@@ -229,10 +232,7 @@ def _are_ids(prompt: object) -> bool:
 
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
     "repetition_penalty": (1,),
-    "logit_bias": ({},),
     "service_tier": ("auto", "default"),
     "tool_choice": ("auto", "none"),
     "parallel_tool_calls": (True,),
@@ -254,7 +254,7 @@ _EMPTY_IN_MESSAGES = ("refusal", "annotations", "audio", "function_call")
 _MOST_LOGPROBS = 20
 _MOST_STOP_CHARACTERS = 1024
 """Characters of all stop strings: each new token is compared with all of them."""
-_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
+_PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*)`")
 
 B = TypeVar("B", bound=Body)

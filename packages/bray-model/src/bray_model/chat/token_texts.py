@@ -15,10 +15,16 @@ class TokenTexts:
 
     Args:
         decode: Returns the text of token ids, special tokens by their names.
+        token_bytes: Returns the bytes of a token that is a part of a character, or None.
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        token_bytes: Callable[[int], bytes | None],
+    ) -> None:
         self._decode = decode
+        self._token_bytes = token_bytes
         self._known: dict[int, tuple[str, list[int] | None]] = {}
 
     def text(self, token_id: int) -> str:
@@ -45,7 +51,7 @@ class TokenTexts:
         offsets = []
         for text in texts:
             offsets.append(offset)
-            offset += len(text)
+            offset += 1 if text.startswith("bytes:") else len(text)
         top = [{self.text(one): value for one, value in token.top} for token in tokens]
         return {
             "tokens": texts,
@@ -62,7 +68,12 @@ class TokenTexts:
         known = self._known.get(token_id)
         if known is None:
             text = self._decode([token_id])
-            # A token may be a part of a character, whose bytes the text does not tell.
-            as_bytes = None if _INCOMPLETE in text else list(text.encode(errors="replace"))
-            known = self._known[token_id] = text, as_bytes
+            if _INCOMPLETE not in text:
+                known = text, list(text.encode(errors="replace"))
+            else:  # a part of a character, written as OpenAI writes it: no two are alike
+                parts = self._token_bytes(token_id)
+                if parts is not None:
+                    text = "bytes:" + "".join(f"\\x{one:02x}" for one in parts)
+                known = text, None if parts is None else list(parts)
+            self._known[token_id] = known
         return known

@@ -165,9 +165,10 @@ class _RowsOfLayer(CacheLayerMixin):  # type: ignore[misc]
             if place.read_rows is None:
                 return key_states, value_states  # nothing lies before them
             rows = place.read_rows
-        keys = cache.keys[layer][rows, : place.length]
-        values = cache.values[layer][rows, : place.length]
-        return keys.transpose(1, 2), values.transpose(1, 2)
+        return (
+            cache.keys[layer][rows, :, : place.length],
+            cache.values[layer][rows, :, : place.length],
+        )
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing to do: the memory is there."""

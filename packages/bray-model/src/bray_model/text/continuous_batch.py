@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bray_model.text.adjustments import adjusted
 from bray_model.text.job import Ending, Job, TokenColumns
 from bray_model.text.prefix_sharing import PrefixSharing
 from bray_model.text.requests import FinishReason, Token
@@ -151,7 +152,7 @@ class ContinuousBatch:
                 if shared.row >= 0:
                     copies.append((shared.row, row, length))
                 else:
-                    self._cache.put(row, [part[:length] for part in shared.tokens])
+                    self._cache.put(row, [part[:, :length] for part in shared.tokens])
                 job.num_shared = length
                 self.shared_tokens += length
             if length < len(tokens):
@@ -240,7 +241,7 @@ class ContinuousBatch:
         """Sample a token for rows from logits `[N, V]`, and end the jobs that are done."""
         table = self.table
         numbers = uniforms(table.seeds[rows], table.produced[rows])
-        sampled = sample(logits, table.sampling(rows), numbers)
+        sampled = sample(logits, table.sampling(rows), numbers, adjusted(table, rows, logits))
         table.record(rows, sampled, self.version)
         self.tokens += len(rows)
         broken = ~np.isfinite(sampled.logprobs + sampled.raw_logprobs)

@@ -2,7 +2,7 @@
 
 Small models spend their time between operations rather than in them. So the projections of
 queries, keys and values are one matrix product, those of gate and up another, tokens of prompts are
-computed without padding, and keys and values are written by one operation. The module's own
+computed without padding, and keys and values are written by two operations. The module's own
 parameters become views of the joined matrices: there is one copy of the weights.
 """
 
@@ -14,46 +14,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
-from bray_model.text.packed_linear import PackedLinear
+from bray_model.text.packed_linear import PackedLinear, joined
 from bray_model.text.row_cache import RowCache
 from bray_model.text.step_module import PromptPart
-
-_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Rotations that depend on the position alone."""
-_ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
-_LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
-
-
-def has_llama_shape(module: Any) -> bool:
-    """Return whether a module has the parts of Llama, Mistral, Qwen2 or Qwen3, and no others.
-
-    Whether it computes the same with them is for `step_check` to find out.
-    """
-    try:
-        layers, rotary = module.model.layers, module.model.rotary_emb
-        if rotary.rope_type not in _ROPE_TYPES or not _is_plain(module.lm_head):
-            return False
-        return all(_has_llama_shape(layer) for layer in layers)
-    except AttributeError:
-        return False
-
-
-def _has_llama_shape(layer: Any) -> bool:
-    attention, mlp = layer.self_attn, layer.mlp
-    names = {name for name, _ in attention.named_children()}
-    mlp_names = {name for name, _ in mlp.named_children()} - {"act_fn"}
-    return (
-        {name for name, _ in layer.named_children()} == _LAYER
-        and names in (_ATTENTION, _ATTENTION | {"q_norm", "k_norm"})
-        and mlp_names == {"gate_proj", "up_proj", "down_proj"}
-        and type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
-        and all(_is_plain(getattr(attention, name)) for name in _ATTENTION)
-        and all(_is_plain(getattr(mlp, name)) for name in mlp_names)
-    )
-
-
-def _is_plain(linear: Any) -> bool:
-    return type(linear) is torch.nn.Linear
 
 
 class _Layer(NamedTuple):
@@ -92,6 +55,7 @@ class FusedModule:
         self._rotary = module.model.rotary_emb
         self._embedding = module.model.embed_tokens.weight
         self._final_norm = module.model.norm.weight
+        self._is_plain = cache.device.type == "cpu" and cache.dtype == torch.float32
         self._head = PackedLinear(module.lm_head.weight, module.lm_head.bias)
         self._layers = [self._join(layer) for layer in module.model.layers]
         self._cosines = self._sines = torch.empty(0)
@@ -103,12 +67,12 @@ class FusedModule:
         key_norm = getattr(attention, "k_norm", None)
         return _Layer(
             layer.input_layernorm.weight,
-            _joined([attention.q_proj, attention.k_proj, attention.v_proj]),
+            joined([attention.q_proj, attention.k_proj, attention.v_proj]),
             None if query_norm is None else query_norm.weight,
             None if key_norm is None else key_norm.weight,
             PackedLinear(attention.o_proj.weight, attention.o_proj.bias),
             layer.post_attention_layernorm.weight,
-            _joined([mlp.gate_proj, mlp.up_proj]),
+            joined([mlp.gate_proj, mlp.up_proj]),
             PackedLinear(mlp.down_proj.weight, mlp.down_proj.bias),
         )
 
@@ -124,32 +88,66 @@ class FusedModule:
         count, length = len(ids), longest + 1
         hidden = F.embedding(ids, self._embedding)
         cosines, sines = self._rotation(lengths, length)
-        places = self._order_of(count) * self.cache.length + lengths
+        places = self._places(self._order_of(count), lengths)
         distance = lengths[:, None] - self._order_of(length)
         causal = distance >= 0
         masks = {
             window: self._added(causal if window is None else causal & (distance < window))
             for window in set(self._windows)
         }
-        queries = (count, self._num_key_heads, self._groups, self._head_size)
+        attend = self._attend_by_products if self._is_plain else self._attend_to_rows
+        if self._is_plain:
+            masks = {window: self._of_heads(mask) for window, mask in masks.items()}
         for index, layer in enumerate(self._layers):
             qkv = self._project(layer, hidden, cosines, sines)
             self._write(index, places, qkv)
-            query = qkv[:, : self._num_heads * self._head_size].view(queries)
-            keys, values = self._read(index, count, length)
-            attended = F.scaled_dot_product_attention(
-                query, keys, values, attn_mask=masks[self._windows[index]], scale=self._scale
-            )
+            query = qkv[:, : self._num_heads * self._head_size]
+            attended = attend(index, query, masks[self._windows[index]])
             hidden = self._finish(layer, hidden, attended.reshape(count, -1))
         return self._logits(hidden)
+
+    def _attend_to_rows(self, index: int, query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Return what one token of each row attends to, `[rows, key heads, groups, size]`."""
+        count, length = len(query), mask.shape[-1]
+        return F.scaled_dot_product_attention(
+            query.view(count, self._num_key_heads, self._groups, self._head_size),
+            self.cache.keys[index][:count, :, :length],
+            self.cache.values[index][:count, :, :length],
+            attn_mask=mask,
+            scale=self._scale,
+        )
+
+    def _attend_by_products(
+        self, index: int, query: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the same, `[rows * key heads, groups, size]`, which is quicker in fp32 on a CPU.
+
+        Torch's own attention is made for many queries; one a row leaves two matrix products.
+        """
+        count, length = len(mask), mask.shape[-1]
+        keys, values = (
+            block[index].view(-1, self.cache.length, self._head_size)[:count, :length]
+            for block in (self.cache.keys, self.cache.values)
+        )
+        query = query.reshape(count, self._groups, self._head_size)
+        scores = torch.baddbmm(mask, query, keys.transpose(1, 2), alpha=self._scale)
+        return torch.bmm(scores.softmax(-1), values)
+
+    def _of_heads(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return a mask of rows as one of their key heads, `[rows * key heads, 1, length]`."""
+        return mask[:, 0].repeat_interleave(self._num_key_heads, 0)
 
     def prefill(self, parts: Sequence[PromptPart]) -> torch.Tensor:
         """Compute parts of prompts one after another, without padding."""
         device = self.cache.device
         counts = [len(part.ids) for part in parts]
         ids = torch.tensor([token for part in parts for token in part.ids], device=device)
-        places = torch.cat([self._places(part) for part in parts])
-        positions = places % self.cache.length
+        positions = torch.tensor(
+            [place for p in parts for place in range(p.start, p.start + len(p.ids))], device=device
+        )
+        rows = torch.tensor([part.row for part in parts], device=device)
+        rows = rows.repeat_interleave(torch.tensor(counts, device=device))
+        places = self._places(rows, positions)
         longest = max(part.start + len(part.ids) for part in parts)
         lasts = torch.tensor(counts, device=device).cumsum(0) - 1
         hidden = F.embedding(ids, self._embedding)
@@ -164,9 +162,11 @@ class FusedModule:
             hidden = self._finish(layer, hidden, attended)
         return self._logits(hidden)
 
-    def _places(self, part: PromptPart) -> torch.Tensor:
-        begin = part.row * self.cache.length + part.start
-        return torch.arange(begin, begin + len(part.ids), device=self.cache.device)
+    def _places(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return where each token's keys and values lie, `[T * key heads]`."""
+        heads = self._num_key_heads
+        lines = rows[:, None] * heads + self._order_of(heads)
+        return (lines * self.cache.length + positions[:, None]).flatten()
 
     def _attend(
         self, index: int, parts: Sequence[PromptPart], qkv: torch.Tensor, *, last_only: bool
@@ -186,7 +186,7 @@ class FusedModule:
             query = query.view(size, count, self._num_heads, self._head_size)
             rows = torch.tensor([part.row for part in parts[at:same]], device=qkv.device)
             keys, values = (
-                block[index][rows, : start + count].transpose(1, 2)
+                block[index][rows, :, : start + count]
                 for block in (self.cache.keys, self.cache.values)
             )
             if last_only:
@@ -235,17 +235,12 @@ class FusedModule:
         return qkv
 
     def _write(self, index: int, places: torch.Tensor, qkv: torch.Tensor) -> None:
-        block = self.cache.blocks[index]
         new = qkv[:, self._num_heads * self._head_size :]
-        block.view(-1, block.shape[-1]).index_copy_(0, places, new)
-
-    def _read(self, index: int, count: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values of the first rows, `[rows, key heads, length, size]`, views."""
-        block = self.cache.blocks[index]
-        shape = (count, self._num_key_heads, length, self._head_size)
-        strides = (block.stride(0), self._head_size, block.stride(1), 1)
-        half = self._num_key_heads * self._head_size
-        return block.as_strided(shape, strides), block.as_strided(shape, strides, half)
+        width = self._num_key_heads * self._head_size
+        keys, values = new[:, :width], new[:, width:]
+        for blocks, part in ((self.cache.keys, keys), (self.cache.values, values)):
+            flat = blocks[index].view(-1, self._head_size)
+            flat.index_copy_(0, places, part.reshape(-1, self._head_size))
 
     def _finish(self, layer: _Layer, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """Return the layer's output for what its attention gave."""
@@ -278,22 +273,3 @@ class FusedModule:
         if len(self._order) < count:
             self._order = torch.arange(2 * count, device=self.cache.device)
         return self._order[:count]
-
-
-@torch.no_grad()
-def _joined(linears: Sequence[torch.nn.Linear]) -> PackedLinear:
-    """Join the weights of layers with one input; the layers' own become views."""
-    weight = torch.cat([linear.weight.data for linear in linears])
-    begin = 0
-    for linear in linears:
-        linear.weight.data = weight[begin : begin + linear.out_features]
-        begin += linear.out_features
-    biases = [linear.bias.data for linear in linears if linear.bias is not None]
-    if not biases:
-        return PackedLinear(weight, None)
-    bias = torch.cat(biases)
-    begin = 0
-    for linear in linears:
-        linear.bias.data = bias[begin : begin + linear.out_features]
-        begin += linear.out_features
-    return PackedLinear(weight, bias)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 
@@ -61,3 +63,22 @@ class PackedLinear:
     def weights_changed(self) -> None:
         """Forget the packed weights: they are packed again when they are used."""
         self._packed = None
+
+
+@torch.no_grad()
+def joined(linears: Sequence[torch.nn.Linear]) -> PackedLinear:
+    """Join the weights of layers with one input; the layers' own become views."""
+    weight = torch.cat([linear.weight.data for linear in linears])
+    begin = 0
+    for linear in linears:
+        linear.weight.data = weight[begin : begin + linear.out_features]
+        begin += linear.out_features
+    biases = [linear.bias.data for linear in linears if linear.bias is not None]
+    if not biases:
+        return PackedLinear(weight, None)
+    bias = torch.cat(biases)
+    begin = 0
+    for linear in linears:
+        linear.bias.data = bias[begin : begin + linear.out_features]
+        begin += linear.out_features
+    return PackedLinear(weight, bias)

@@ -105,7 +105,7 @@ class PrefixSharing:
         kept = self._kept.get(job.group)
         if kept is not None and kept.tokens and kept.version == version:
             length = _num_common(tokens, kept.prompt_ids)
-            best = SharedPrefix(-1, length, [part[:length] for part in kept.tokens])
+            best = SharedPrefix(-1, length, [part[:, :length] for part in kept.tokens])
         for other in self._live.get(job.group, ()):
             if self._table.prompt_versions[other.row] != version:
                 continue

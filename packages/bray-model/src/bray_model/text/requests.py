@@ -17,8 +17,14 @@ NonNegativeFloat: TypeAlias = Annotated[float, Range(minimum=0)]
 TopP: TypeAlias = Annotated[float, Range(above=0, maximum=1)]
 MinP: TypeAlias = Annotated[float, Range(minimum=0, maximum=1)]
 
+Penalty: TypeAlias = Annotated[float, Range(minimum=-2, maximum=2)]
+
 MOST_STOPS = 64
 """Largest number of stop strings, and of stop ids, of one request."""
+
+
+MOST_BIASES = 1024
+"""Largest number of tokens with a bias in one request."""
 
 
 class PromptTooLongError(SpecError):
@@ -62,6 +68,14 @@ class Sampling:
     """Tokens that end the completion, beside the model's own end-of-text tokens."""
     ignore_eos: bool = False
     """Whether the model's own end-of-text tokens do not end the completion."""
+    frequency_penalty: Penalty = 0.0
+    """Taken off a token's logit for each time that the completion has it already. Positive numbers
+    repeat less; the distribution sampled from is the one after them. -2 to 2."""
+    presence_penalty: Penalty = 0.0
+    """Taken off the logit of each token that the completion has already. -2 to 2."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Token ids and what is added to the logit of each, -100 to 100: these two ends forbid a token
+    and force one."""
     logprobs: NonNegativeInt = 0
     """Number of most probable tokens to report at each position, besides the sampled one."""
 
@@ -74,6 +88,24 @@ class Sampling:
         for name, values in (("stop", self.stop), ("stop_ids", self.stop_ids)):
             if len(values) > MOST_STOPS:
                 raise ConfigError(f"{name}: expected at most {MOST_STOPS}, got {len(values)}")
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+
+    @property
+    def is_adjusted(self) -> bool:
+        """Whether anything is added to the logits."""
+        return bool(self.frequency_penalty or self.presence_penalty or self.logit_bias)
+
+
+def _biases(given: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    if len(given) > MOST_BIASES:
+        raise ConfigError(f"logit_bias: expected at most {MOST_BIASES} tokens, got {len(given)}")
+    ids = _ids("logit_bias", [token for token, _ in given])
+    if len(set(ids)) < len(ids):
+        raise ConfigError("logit_bias: expected each token once")
+    for token, bias in given:
+        if not -100 <= bias <= 100:
+            raise ConfigError(f"logit_bias: expected -100 to 100, got {bias} for token {token}")
+    return tuple((token, float(bias)) for token, (_, bias) in zip(ids, given, strict=True))
 
 
 def _strings(stop: object) -> tuple[str, ...]:
@@ -150,6 +182,12 @@ class TextRequest:
             raise SpecError(
                 f"prompt_ids: token {most} is beyond the vocabulary of {vocab_size}: does the "
                 "tokenizer belong to this model?"
+            )
+
+        beyond = [token for token, _ in self.sampling.logit_bias if token >= vocab_size]
+        if beyond:
+            raise SpecError(
+                f"logit_bias: token {beyond[0]} is beyond the vocabulary of {vocab_size}"
             )
 
     @property

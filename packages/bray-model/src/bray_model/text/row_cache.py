@@ -23,9 +23,11 @@ class LayerShape(NamedTuple):
 
 
 class RowCache:
-    """Memory `[rows, length, width]` for each layer, where rows `0 .. n-1` are the live ones.
+    """Memory `[rows, heads, length, size]` of each layer, where rows `0 .. n-1` are the live ones.
 
-    Rows and length grow by reallocation, within a bound on their product.
+    A head's tokens lie side by side: attention, which reads them all for one new token, takes half
+    as long as where the heads of a token do. Rows and length grow by reallocation, within a bound
+    on their product.
 
     Args:
         shapes: One token's shape in each layer.
@@ -52,12 +54,22 @@ class RowCache:
         """Rows that there is memory for."""
         self.length = 0
         """Tokens a row that there is memory for."""
-        self.blocks: list[torch.Tensor] = []
-        """`[rows, length, width]` of each layer: keys, then values."""
         self.keys: list[torch.Tensor] = []
-        """`[rows, length, heads, size]` of each layer, views of the blocks."""
+        """`[rows, heads, length, size]` of each layer."""
         self.values: list[torch.Tensor] = []
-        """`[rows, length, heads, size]` of each layer, views of the blocks."""
+        """`[rows, heads, length, size]` of each layer."""
+
+    @property
+    def blocks(self) -> list[torch.Tensor]:
+        """The keys of all layers, and then the values."""
+        return [*self.keys, *self.values]
+
+    def _parts(self) -> list[tuple[list[torch.Tensor], int, int]]:
+        """Return of each block the list that it belongs to, its heads, and their size."""
+        return [
+            *((self.keys, shape.num_key_heads, shape.key_size) for shape in self.shapes),
+            *((self.values, shape.num_value_heads, shape.value_size) for shape in self.shapes),
+        ]
 
     @property
     def nbytes(self) -> int:
@@ -69,23 +81,15 @@ class RowCache:
         keep_rows = min(live_rows, num_rows, self.num_rows)
         keep_length = min(live_length, length, self.length)
         blocks, self.keys, self.values = self.blocks, [], []
-        self.blocks = []
-        for layer, shape in enumerate(self.shapes):
-            block = torch.empty(num_rows, length, shape.width, dtype=self.dtype, device=self.device)
+        for number, (tensors, heads, size) in enumerate(self._parts()):
+            block = torch.empty(num_rows, heads, length, size, dtype=self.dtype, device=self.device)
             if keep_rows and keep_length:
-                block[:keep_rows, :keep_length] = blocks[layer][:keep_rows, :keep_length]
-                blocks[layer] = torch.empty(0)  # frees this layer before the next is made
+                block[:keep_rows, :, :keep_length] = blocks[number][:keep_rows, :, :keep_length]
+                blocks[number] = torch.empty(0)  # frees this one before the next is made
             # What is masked out is multiplied by 0, which NaN would survive.
-            block[:keep_rows, keep_length:] = 0
+            block[:keep_rows, :, keep_length:] = 0
             block[keep_rows:] = 0
-            split = shape.num_key_heads * shape.key_size
-            self.blocks.append(block)
-            self.keys.append(
-                block[..., :split].view(num_rows, length, shape.num_key_heads, shape.key_size)
-            )
-            self.values.append(
-                block[..., split:].view(num_rows, length, shape.num_value_heads, shape.value_size)
-            )
+            tensors.append(block)
         self.num_rows, self.length = num_rows, length
 
     @torch.inference_mode()
@@ -96,21 +100,21 @@ class RowCache:
         if len(sources) == 1:
             source, target = sources[0], targets[0]
             for block in self.blocks:
-                block[target, :length] = block[source, :length]
+                block[target, :, :length] = block[source, :, :length]
             return
         source_index = torch.tensor(sources, device=self.device)
         target_index = torch.tensor(targets, device=self.device)
         for block in self.blocks:
-            block[target_index, :length] = block[source_index, :length]
+            block[target_index, :, :length] = block[source_index, :, :length]
 
     def take(self, row: int, length: int) -> list[torch.Tensor]:
-        """Return a copy of the first `length` tokens of a row, for `put`."""
-        return [block[row, :length].clone() for block in self.blocks]
+        """Return a copy of the first `length` tokens of a row, `[heads, length, size]` each."""
+        return [block[row, :, :length].clone() for block in self.blocks]
 
     def put(self, row: int, taken: Sequence[torch.Tensor]) -> None:
         """Write what `take` gave to the beginning of a row."""
         for block, tokens in zip(self.blocks, taken, strict=True):
-            block[row, : len(tokens)] = tokens
+            block[row, :, : tokens.shape[1]] = tokens
 
     def write(
         self,
@@ -120,11 +124,11 @@ class RowCache:
         keys: torch.Tensor,
         values: torch.Tensor,
     ) -> None:
-        """Write tokens: rows and positions of one shape `[...]`, keys `[..., heads, size]`."""
-        self.keys[layer][rows, positions] = keys
-        self.values[layer][rows, positions] = values
+        """Write tokens: rows and positions `[N]`, keys and values `[N, heads, size]`."""
+        self.keys[layer][rows, :, positions] = keys
+        self.values[layer][rows, :, positions] = values
 
     def free(self) -> None:
         """Let the memory go."""
-        self.blocks, self.keys, self.values = [], [], []
+        self.keys, self.values = [], []
         self.num_rows = self.length = 0

@@ -18,6 +18,7 @@ _COLUMNS = {
     "prompt_versions": np.int64,
     "heeds_eos": np.bool_,
     "watched": np.bool_,
+    "adjusted": np.bool_,
     "seeds": np.uint64,
     "temperature": np.float64,
     "top_k": np.int64,
@@ -48,6 +49,8 @@ class RowTable:
         """Whether the model's own end-of-text tokens end it."""
         self.watched: npt.NDArray[np.bool_]
         """Whether each token is looked at: by a listener, for stop ids, for top tokens."""
+        self.adjusted: npt.NDArray[np.bool_]
+        """Whether its request adds something to the logits."""
         self.seeds: npt.NDArray[np.uint64]
         self.temperature: npt.NDArray[np.float64]
         self.top_k: npt.NDArray[np.int64]
@@ -81,6 +84,7 @@ class RowTable:
         self.prompt_versions[row] = version
         self.heeds_eos[row] = not sampling.ignore_eos
         self.watched[row] = bool(job.listener or sampling.stop_ids or sampling.logprobs)
+        self.adjusted[row] = sampling.is_adjusted
         self.seeds[row] = job.seed
         self.temperature[row] = sampling.temperature
         self.top_k[row] = sampling.top_k
@@ -123,6 +127,10 @@ class RowTable:
             self._raw[row, :count].copy(),
             self._versions[row, :count].copy(),
         )
+
+    def sampled_ids(self, row: int) -> npt.NDArray[np.int64]:
+        """Return the tokens that a row has sampled, a view."""
+        return self._ids[row, : self.produced[row]]
 
     def cached_ids(self, row: int) -> list[int]:
         """Return the tokens whose keys and values a row has."""

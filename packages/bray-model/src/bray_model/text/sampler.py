@@ -37,7 +37,12 @@ class Sampled(NamedTuple):
     raw_logprobs: npt.NDArray[np.float64]
 
 
-def sample(logits: torch.Tensor, rows: SamplingRows, uniforms: npt.NDArray[np.float64]) -> Sampled:
+def sample(
+    logits: torch.Tensor,
+    rows: SamplingRows,
+    uniforms: npt.NDArray[np.float64],
+    adjusted: torch.Tensor | None = None,
+) -> Sampled:
     """Sample one token of each row by inverting the cumulative distribution.
 
     One uniform number a row is enough, so that the choice depends on nothing but the row.
@@ -46,18 +51,20 @@ def sample(logits: torch.Tensor, rows: SamplingRows, uniforms: npt.NDArray[np.fl
         logits: `[N, V]`.
         rows: How each row is sampled.
         uniforms: One number in [0, 1) for each row, `[N]`.
+        adjusted: Logits that are sampled from, `[N, V]`, where requests added something to them;
+            raw log-probabilities are of `logits`.
     """
-    shifted = logits.float()
-    shifted = shifted - shifted.amax(-1, keepdim=True)
+    shifted = _shifted(logits)
+    chosen = shifted if adjusted is None else _shifted(adjusted)
     greedy = rows.temperature == 0
     if greedy.all():
-        return _greedy(shifted)
-    plain = bool((rows.temperature == 1).all())
+        return _greedy(shifted, chosen)
+    plain = adjusted is None and bool((rows.temperature == 1).all())
     filtered = (rows.top_k > 0) | (rows.top_p < 1) | (rows.min_p > 0)
-    scaled = shifted
+    scaled = chosen
     if not plain:
         divisors = np.where(greedy, 1.0, rows.temperature)
-        scaled = shifted / _column(divisors, shifted)
+        scaled = chosen / _column(divisors, shifted)
     ids, logprobs = _draw(scaled, _column(uniforms, shifted, torch.float64))
     if filtered.any():
         few = np.flatnonzero(filtered)
@@ -67,7 +74,7 @@ def sample(logits: torch.Tensor, rows: SamplingRows, uniforms: npt.NDArray[np.fl
         ids[index], logprobs[index] = drawn
     if greedy.any():
         mask = torch.from_numpy(greedy).to(shifted.device)
-        ids = torch.where(mask, _argmax(shifted), ids)
+        ids = torch.where(mask, _argmax(chosen), ids)
         logprobs = torch.where(mask, torch.zeros_like(logprobs), logprobs)
     if plain and not filtered.any():
         raw = logprobs
@@ -76,9 +83,15 @@ def sample(logits: torch.Tensor, rows: SamplingRows, uniforms: npt.NDArray[np.fl
     return _to_numpy(ids, logprobs, raw)
 
 
-def _greedy(shifted: torch.Tensor) -> Sampled:
+def _shifted(logits: torch.Tensor) -> torch.Tensor:
+    """Return logits of which the largest of each row is 0."""
+    wide = logits.float()
+    return wide - wide.amax(-1, keepdim=True)
+
+
+def _greedy(shifted: torch.Tensor, chosen: torch.Tensor) -> Sampled:
     """Return the most probable tokens: each is certain under the distribution sampled from."""
-    ids = _argmax(shifted)
+    ids = _argmax(chosen)
     raw = _at(shifted, ids) - shifted.exp().sum(-1).double().log()
     return _to_numpy(ids, raw * 0, raw)
 

@@ -130,6 +130,10 @@ class TextModel:
         """Return the text of token ids; `special` keeps the names of special tokens in it."""
         return self._text.decode(ids, special=special)
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token that is a part of a character; None where nothing tells."""
+        return self._text.token_bytes(token)
+
     def render_chat(
         self,
         messages: Sequence[Mapping[str, Any]],

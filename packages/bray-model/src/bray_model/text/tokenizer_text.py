@@ -7,6 +7,7 @@ from typing import Any
 
 from bray_core.errors import ConfigError, SpecError
 from bray_model.text.requests import MissingChatTemplateError
+from bray_model.text.token_bytes import bytes_of
 
 
 class TokenizerText:
@@ -32,6 +33,7 @@ class TokenizerText:
             )
         self._tokenizer = tokenizer
         self._rust = getattr(tokenizer, "backend_tokenizer", None)
+        self._is_byte_level = self._rust is not None and "ByteLevel" in repr(self._rust.decoder)
 
     def encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Return token ids."""
@@ -43,6 +45,11 @@ class TokenizerText:
             list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False
         )
         return text
+
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token that is a part of a character; None where nothing tells."""
+        name = self._tokenizer.convert_ids_to_tokens(int(token))
+        return None if name is None else bytes_of(name, is_byte_level=self._is_byte_level)
 
     def decoder(self) -> Callable[[Sequence[int]], str]:
         """Return what decodes the tokens of one completion, called for each of them."""

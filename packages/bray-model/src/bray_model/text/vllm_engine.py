@@ -98,6 +98,11 @@ class VllmTextEngine:
                 "sampling: vLLM reports log-probabilities at temperature 1 without filters only: "
                 "set temperature to 1 or 0, and no top_k, top_p or min_p"
             )
+        if sampling.is_adjusted:
+            raise ConfigError(
+                "sampling: frequency_penalty, presence_penalty and logit_bias are not handed on to "
+                "vLLM: leave them out"
+            )
 
     def submit(
         self, requests: Sequence[TextRequest], listeners: Sequence[TokenListener | None] = ()

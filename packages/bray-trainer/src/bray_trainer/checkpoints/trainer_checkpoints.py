@@ -16,6 +16,7 @@ from bray_trainer.arguments import as_mapping
 from bray_trainer.checkpoints import checkpoint
 from bray_trainer.checkpoints.random_state import random_state, seed_all, set_random_state
 from bray_trainer.config import TrainerConfig
+from bray_trainer.distributed import sharding
 from bray_trainer.distributed.ranks import Ranks
 from bray_trainer.prefetcher import Prefetcher
 from bray_trainer.stepper import Stepper
@@ -77,8 +78,11 @@ class TrainerCheckpoints:
             if content is not None:
                 self._save_buffers(content)
         owns = trainer.ranks.gather(own)  # by then every rank's buffers are on disk
+        # Where parameters are split, every rank gives its part to the state of all.
+        if trainer.ranks.is_first or sharding.is_sharded(trainer.module):
+            shared = self._shared_state()
         if trainer.ranks.is_first:
-            state = {**self._shared_state(), "ranks": owns, "content": content and content.name}
+            state = {**shared, "ranks": owns, "content": content and content.name}
             checkpoint.save(directory, trainer.replays, state, trainer.config.keep_checkpoints)
 
     def _shared_state(self) -> dict[str, Any]:
@@ -88,8 +92,10 @@ class TrainerCheckpoints:
         return {
             "replays": trainer.replays,
             "steps": trainer.steps,
-            "module": trainer.module.state_dict(),
-            "optimizer": {name: o.state_dict() for name, o in self._stepper.optimizers.items()},
+            "module": sharding.whole(trainer.module.state_dict()),
+            "optimizer": {
+                name: sharding.optimizer_state(o) for name, o in self._stepper.optimizers.items()
+            },
             "scheduler": {name: s.state_dict() for name, s in schedulers.items()},
             "scaler": scaler.state_dict() if scaler else None,
         }
@@ -185,7 +191,7 @@ class TrainerCheckpoints:
 
     def _restore_shared(self, state: dict[str, Any]) -> None:
         trainer, stepper = self._trainer, self._stepper
-        trainer.module.load_state_dict(state["module"])
+        sharding.load(trainer.module, state["module"])
         schedulers, saved = as_mapping(trainer.scheduler), state["scheduler"]
         known = [name for name in schedulers if name in saved]
         for name, optimizer in stepper.optimizers.items():
@@ -235,7 +241,7 @@ def _restore_optimizer(
     has changed them.
     """
     settings = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
-    optimizer.load_state_dict(state)
+    optimizer.load_state_dict(sharding.split_optimizer_state(optimizer, state))
     if keeps_settings:
         for group, given in zip(optimizer.param_groups, settings, strict=True):
             group.update(given)

@@ -166,8 +166,16 @@ class TokenTrainerConfig:
     microbatches: PositiveInt = 1
     """Parts whose gradients are added up to one step, for rows that do not fit into memory at once.
     The result is that of one step on all rows."""
+    packed_tokens: NonNegativeInt = 0
+    """Tokens of the rows that a forward pass takes, each filled with several rows of a batch that
+    do not see each other; 0 pads each row to the longest. It saves time where lengths differ, and
+    the results are the same. A number below the longest row stands for it, the quickest on a CPU;
+    longer ones cost attention their square, and a GPU fewer calls."""
     precision: Precision = "fp32"
     """Number format of the forward pass, by autocast. bf16 gains nothing on a CPU without AMX."""
+    shard: bool = False
+    """Whether parameters, gradients and the optimiser's state are split over the ranks (FSDP2), for
+    models that do not fit on each; with one rank it changes nothing."""
     gradient_checkpointing: bool = False
     """Whether activations are computed again in the backward pass: less memory, a third slower."""
     device: str = "cpu"

@@ -28,8 +28,8 @@ from bray_actor.runners.most_likely_play import play_most_likely
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, DeadlineError
-from bray_core.process.user_modules import is_of_program
 from bray_core.process.running_loop import run_to_end
+from bray_core.process.user_modules import is_of_program
 from bray_core.protocols import ModelProtocol
 from bray_core.spaces import Spaces
 from bray_model import Model as LocalModel

@@ -22,6 +22,7 @@ from bray_algo.tokens.groups import informative
 from bray_algo.tokens.rewards import at_end
 from bray_algo.tokens.sequences import spread, to_go
 from bray_core import metrics
+from bray_trainer.distributed.sharding import copy_parts, load, shard, whole
 
 
 class PolicyGradientTrainer(TokenTrainer):
@@ -47,7 +48,12 @@ class PolicyGradientTrainer(TokenTrainer):
         self._is_first_part = False
         self.is_supervised_over = False
         """Whether reinforcement learning has begun; the source decides it, checkpoints keep it."""
+        is_copied_later = not (part.shard and part.kl_coefficient)
+        spare = None if is_copied_later else frozen_copy(module)  # a split model has no copies
         super().__init__(module, queue, part, **rest)
+        self._spare = spare
+        if spare is not None:
+            shard(spare.to(self.device), self.ranks)
 
     def begin_replay(self) -> None:
         """Set the learning rate of reinforcement learning; `handle` sets that of supervision."""
@@ -74,14 +80,14 @@ class PolicyGradientTrainer(TokenTrainer):
     def _minibatches(self, rows: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         part = self.part
         if part.kl_coefficient and self._reference is None:
-            self._reference = frozen_copy(self.module)
+            self._reference = self._new_reference()
         with torch.no_grad():
             self._add_columns(rows)
             kept = self._add_advantages(rows)
         for _ in range(part.epochs):
             order = kept[torch.randperm(len(kept))]
             for chosen in torch.tensor_split(order, part.minibatches):
-                yield from self.parts_of(rows, chosen)
+                yield from self.step_parts(rows, chosen)
 
     def _add_columns(self, rows: dict[str, Tensor]) -> None:
         """Add the trainer's own log-probabilities, and those of the reference, to rows."""
@@ -225,6 +231,13 @@ class PolicyGradientTrainer(TokenTrainer):
         mean = float(penalty.sum() / mask.sum().clamp(min=1))
         metrics.record("trainer/reference_kl", mean)
 
+    def _new_reference(self) -> nn.Module:
+        """Return a frozen copy of the model as it is now."""
+        if self._spare is None:
+            return frozen_copy(self.module)
+        copy_parts(self.module, self._spare)
+        return self._spare
+
     def state_dict(self) -> dict[str, Any]:
         """Return how far the supervised phase is, and the reference."""
         state: dict[str, Any] = {
@@ -232,7 +245,7 @@ class PolicyGradientTrainer(TokenTrainer):
             "is_supervised_over": self.is_supervised_over,
         }
         if self._reference is not None:
-            state["reference"] = self._reference.state_dict()
+            state["reference"] = whole(self._reference.state_dict())
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -240,8 +253,8 @@ class PolicyGradientTrainer(TokenTrainer):
         self._supervised_steps = int(state["supervised_steps"])
         self.is_supervised_over = bool(state["is_supervised_over"])
         if "reference" in state:
-            self._reference = frozen_copy(self.module)
-            self._reference.load_state_dict(state["reference"])
+            self._reference = self._new_reference()
+            load(self._reference, state["reference"])
 
 
 def frozen_copy(module: nn.Module) -> nn.Module:

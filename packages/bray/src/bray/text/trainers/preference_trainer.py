@@ -15,6 +15,7 @@ from bray.text.trainers.token_trainer import TokenTrainer
 from bray_algo.tokens import dpo
 from bray_algo.tokens.sequences import sums
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, check_fields
+from bray_trainer.distributed.sharding import load, shard, whole
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +51,8 @@ class PreferenceTrainer(TokenTrainer):
         self._reference = frozen_copy(module)
         super().__init__(module, queue, part, **rest)
         self._reference.to(self.device)
+        if part.shard:
+            shard(self._reference, self.ranks)
 
     def begin_replay(self) -> None:
         """Set the learning rate, which warms up once."""
@@ -76,8 +79,8 @@ class PreferenceTrainer(TokenTrainer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the reference."""
-        return {"reference": self._reference.state_dict()}
+        return {"reference": whole(self._reference.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._reference.load_state_dict(state["reference"])
+        load(self._reference, state["reference"])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bray.text.config import TokenTrainerConfig
 from bray.text.row_queue import RowQueue
-from bray_algo.tokens.prediction import token_log_prob
+from bray.text.trainers.forward_pass import ForwardPass, check_rows_are_apart
 from bray_core.layout import Packed
 from bray_core.protocols import ModelProtocol
 from bray_trainer import Trainer, TrainerConfig, to_torch
@@ -49,11 +49,13 @@ class TokenTrainer(Trainer):
     ) -> None:
         self.part = part
         self.temperature = temperature
+        self._packs = False  # whether the model was seen to keep packed rows apart
         config = TrainerConfig(
             learning_rate=part.learning_rate,
             max_grad_norm=part.max_grad_norm,
             accumulate=part.microbatches,
             precision=part.precision,
+            shard=part.shard,
             prefetch=0,  # the queue is in this process, and says itself how far it goes ahead
             checkpoint_every=part.checkpoint_every,
             device=part.device,
@@ -61,8 +63,7 @@ class TokenTrainer(Trainer):
             seed=seed,
         )
         if part.gradient_checkpointing:
-            enable: Any = module.gradient_checkpointing_enable
-            enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            checkpoint_activations(module)
         super().__init__(module, queue, model=model, config=config, directory=directory)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -92,31 +93,26 @@ class TokenTrainer(Trainer):
     def log_probs(self, rows: dict[str, Tensor], module: nn.Module | None = None) -> Tensor:
         """Return the log probability of each own token of rows, `[B, T]`, 0 elsewhere.
 
-        Padding lies at the right of a row, where causal attention lets no own token see it. Logits
-        are computed only from the first own token of all rows on.
-
         Args:
-            rows: `tokens` and `mask`, `[B, T]`.
+            rows: `tokens` and `mask`, `[B, T]`, and `length`, `[B]`.
             module: another model of the same kind, such as the reference; None is the trained one.
         """
-        return self.log_probs_by(self.output_of(rows, module).logits, rows)
+        return self.forward_pass(rows, module).log_probs(self.temperature)
 
-    def output_of(
+    def forward_pass(
         self, rows: dict[str, Tensor], module: nn.Module | None = None, **asked: bool
-    ) -> Any:
-        """Return what the model computes of rows, logits from before their first own token on."""
-        kept = rows["tokens"].shape[1] - _first_own(rows["mask"]) + 1
-        model = self.module if module is None else module
-        return model(input_ids=rows["tokens"], use_cache=False, logits_to_keep=kept, **asked)
+    ) -> ForwardPass:
+        """Return a pass of the model over rows, packed where the settings say so.
 
-    def log_probs_by(self, logits: Tensor, rows: dict[str, Tensor]) -> Tensor:
-        """Return the log probability of each own token by logits of the last places, `[B, T]`."""
-        tokens, mask = rows["tokens"], rows["mask"]
-        first = tokens.shape[1] - logits.shape[1] + 1
-        found = token_log_prob(
-            logits, tokens[:, first - 1 :], mask[:, first - 1 :], temperature=self.temperature
-        )
-        return nn.functional.pad(found, (first - 1, 0))
+        Raises:
+            ConfigError: the model does not keep packed rows apart.
+        """
+        model = self.module if module is None else module
+        if self.part.packed_tokens and not self._packs:
+            with torch.autocast(self.device.type, enabled=False):
+                check_rows_are_apart(model, rows)
+            self._packs = True
+        return ForwardPass.over(model, rows, self.part.packed_tokens, **asked)
 
     def rows_of(self, replay: Packed) -> dict[str, Tensor]:
         """Return the leaves of a replay on the trainer's device, `[B, …]`."""
@@ -136,11 +132,25 @@ class TokenTrainer(Trainer):
         numbers = torch.arange(len(rows["length"]), device=self.device)
         found = torch.zeros(rows["mask"].shape, device=self.device)
         for piece in self.parts_of({**rows, "row": numbers}, numbers, self.part.microbatches):
-            if bool(piece["mask"].any()):  # one that no row was left for stands for another row
+            # One that no row was left for stands for another row; split models pass all the same.
+            if self.is_sharded or bool(piece["mask"].any()):
                 with self._stepper.autocast():
                     part = compute(piece)
-                found[piece["row"], : part.shape[1]] = part.float()
+                if bool(piece["mask"].any()):
+                    found[piece["row"], : part.shape[1]] = part.float()
         return found
+
+    def step_parts(self, rows: dict[str, Tensor], chosen: Tensor) -> Iterator[dict[str, Tensor]]:
+        """Yield the parts of one step: `parts_of`, and where a model is split equally many of them.
+
+        Args:
+            rows: leaves `[B, …]`.
+            chosen: numbers of this rank's rows of the step; none where only others have some.
+        """
+        if self.is_sharded and self.ranks.any(len(chosen) > 0) and not len(chosen):
+            rows = {**rows, "mask": torch.zeros_like(rows["mask"])}
+            chosen = torch.zeros(1, dtype=torch.long, device=self.device)
+        yield from self.parts_of(rows, chosen)
 
     def parts_of(
         self,
@@ -181,6 +191,11 @@ class TokenTrainer(Trainer):
         return float(batch["mask"].sum())
 
 
-def _first_own(mask: Tensor) -> int:
-    """Return the first place at which a row has an own token, 1 at least."""
-    return max(1, int(mask.any(0).int().argmax())) if bool(mask.any()) else 1
+def checkpoint_activations(module: Any) -> None:
+    """Let a model of transformers compute its activations again in the backward pass."""
+    given = {"use_reentrant": False}
+    enable = getattr(module, "activation_checkpointing_enable", None)
+    if enable is not None:
+        enable(activation_checkpointing_kwargs=given)
+    else:  # versions of transformers before the change of name
+        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs=given)

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bray.text import value_head
+from bray.text.trainers.forward_pass import ForwardPass
 from bray.text.trainers.policy_gradient_trainer import PolicyGradientTrainer
 from bray.text.value_head import add_value_head
 from bray_algo.tokens import sft, values
@@ -44,11 +45,11 @@ class ValuePolicyTrainer(PolicyGradientTrainer):
         if "advantage" not in batch:
             return sft.loss(self.log_probs(batch), batch["mask"])
         mask = batch["mask"]
-        output = self.output_of(batch, output_hidden_states=True)
-        loss, terms = self.policy_loss(self.log_probs_by(output.logits, batch), batch)
+        done = self.forward_pass(batch, output_hidden_states=True)
+        loss, terms = self.policy_loss(done.log_probs(self.temperature), batch)
         weight, divisor = self.mean_of(mask, None)
         error = values.loss(
-            self._values_by(output, mask),
+            self._values_by(done, mask),
             batch["old_value"],
             batch["target"],
             mask,
@@ -59,12 +60,13 @@ class ValuePolicyTrainer(PolicyGradientTrainer):
         return loss + self.part.value_coefficient * error, {**terms, "value_loss": error.detach()}
 
     def _values(self, rows: dict[str, Tensor]) -> Tensor:
-        return self._values_by(self.output_of(rows, output_hidden_states=True), rows["mask"])
+        return self._values_by(self.forward_pass(rows, output_hidden_states=True), rows["mask"])
 
-    def _values_by(self, output: Any, mask: Tensor) -> Tensor:
+    def _values_by(self, done: ForwardPass, mask: Tensor) -> Tensor:
         """Return the value before each own token, `[B, T]`, 0 elsewhere."""
         head: Any = getattr(self.module, value_head.NAME)
-        before = head(output.hidden_states[-1][:, :-1].to(head.weight.dtype))[..., 0].float()
+        after = head(done.output.hidden_states[-1].to(head.weight.dtype))[..., 0].float()
+        before = done.of_tokens(after)[:, :-1]
         return nn.functional.pad(before, (1, 0)).masked_fill(~mask, 0)
 
     def _record_explained(self, advantage: Tensor, target: Tensor) -> None:
