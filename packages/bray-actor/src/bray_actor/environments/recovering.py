@@ -48,19 +48,19 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         try:
             outcome: tuple[Any, float, bool, bool, dict[str, Any]] = self.env.step(action)
             check_step(outcome)
-            if self._is_unlike(outcome[0]):
-                check_observation(self.env.observation_space, outcome[0], "step: observation")
+            # Only what looks unlike is looked at closely: this is each step's cost.
+            seen = outcome[0]
+            if (
+                (getattr(seen, "shape", None) or None) != self._shape
+                if self._values is None
+                else type(seen) is not int or seen not in self._values
+            ):
+                check_observation(self.env.observation_space, seen, "step: observation")
         except RAISED as error:  # the boundary to code of others
             words = self._renewal.renew(self.env, self._begin, error)
             return self._last, 0.0, False, True, {ERROR: words}
         self._last = outcome[0]
         return outcome
-
-    def _is_unlike(self, seen: Any) -> bool:
-        """Return whether an observation is worth a closer look: this costs less than one."""
-        if self._values is not None:
-            return type(seen) is not int or seen not in self._values
-        return (getattr(seen, "shape", None) or None) != self._shape
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
