@@ -80,6 +80,23 @@ def test_both_kinds_of_teams_go_on_from_their_checkpoints(tmp_path: Path) -> Non
         assert version > before["weights"][name][0] > 1
 
 
+@pytest.mark.parametrize("text", [HUNT, MIXED])
+def test_a_team_that_was_trained_before_plays_on_as_a_team(text: str, tmp_path: Path) -> None:
+    before = run_of(tmp_path, text, trial="before")
+    frozen = f"""
+models: {{prey: {{hidden: [8]}}, hunters: {{load: "{before["path"]}"}}}}
+trainers: {{prey: {{algorithm: ppo, steps_per_replay: 32, minibatch_size: 32}}}}
+sources:
+  field:
+    kind: agents
+    environment: simple_tag_v3
+    num_envs: 2
+    agents: {{"adversary_*": hunters, "agent_*": prey}}
+goal: {{agent: prey, max_frames: 100, evaluation_episodes: 2}}
+"""
+    assert run_of(tmp_path, frozen, exports=False)["weights"]["prey"][0] > 1
+
+
 @pytest.mark.ray
 @pytest.mark.timeout(280)
 @pytest.mark.usefixtures("ray_cluster")

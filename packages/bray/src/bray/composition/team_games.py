@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
 from fnmatch import fnmatchcase
-from typing import Any
 
+from bray.composition.loaded import loaded_spaces
+from bray.composition.part_errors import PartNames, errors_of
 from bray.games.board_game import board_code
 from bray.sources.multi_agent_config import MultiAgentSourceConfig
 from bray.templates.composition import Composition, SourcePart
 from bray.training.team_policy import TeamPolicy
 from bray_actor.multi_agent.making import MultiAgentSpec
-from bray_actor.multi_agent.team import Team
+from bray_actor.multi_agent.team import Rows, Team
 from bray_actor.multi_agent.team_game import TeamedSpec
 
 
@@ -29,10 +30,11 @@ def games_spec(composition: Composition, source: SourcePart) -> MultiAgentSpec:
             be.
     """
     spec = _spec(source.config)
-    if not any(_team_algorithm(composition, agent) for agent in source.agents.values()):
+    rows = {name: found for name in source.agents.values() if (found := _rows(composition, name))}
+    if not rows:
         return spec
     with closing(spec.make()) as environment:
-        teams = _teams(composition, source, environment.agents)
+        teams = _teams(composition, source, environment.agents, rows)
     whole = {one.name: getattr(spec, one.name) for one in fields(MultiAgentSpec)}
     return TeamedSpec(**whole, teams=teams)
 
@@ -46,25 +48,36 @@ def _spec(config: MultiAgentSourceConfig) -> MultiAgentSpec:
     )
 
 
-def _team_algorithm(composition: Composition, agent: str) -> type[TeamPolicy[Any]] | None:
-    """Return the algorithm by which an agent learns as one of a team; None: it learns otherwise."""
+def _rows(composition: Composition, agent: str) -> Rows | None:
+    """Return what acts of the team that an agent plays in; None: it plays by itself."""
     learner = composition.learner_of(agent)
-    found = None if learner is None else learner.algorithm_class
-    return found if found is not None and issubclass(found, TeamPolicy) else None
+    if learner is not None:
+        found = learner.algorithm_class
+        return found.rows if issubclass(found, TeamPolicy) else None
+    part = composition.agents[agent]
+    if part.load is None:
+        return None
+    with errors_of(PartNames(f"models.{part.model}.load")):
+        seen = (loaded_spaces(part) or {}).get("observation", {})
+    by_leaves: dict[frozenset[str], Rows] = {
+        frozenset({"agent", "own", "state"}): "member",
+        frozenset({"agents", "state"}): "team",
+    }
+    return by_leaves.get(frozenset(seen))
 
 
-def _teams(composition: Composition, source: SourcePart, agents: Sequence[str]) -> tuple[Team, ...]:
-    """Return the teams of an environment: all whom one learner plays are one."""
+def _teams(
+    composition: Composition, source: SourcePart, agents: Sequence[str], rows: Mapping[str, Rows]
+) -> tuple[Team, ...]:
+    """Return the teams of an environment: all whom one model plays are one."""
     members: dict[str, list[str]] = {}
-    rows = {}
+    rows_of: dict[str, Rows] = {}
     for agent in agents:
         fitting = (name for pattern, name in source.agents.items() if fnmatchcase(agent, pattern))
         name = next(fitting, None)
-        algorithm = None if name is None else _team_algorithm(composition, name)
-        if name is None or algorithm is None:
+        if name is None or name not in rows:
             continue
-        learner = composition.learner_of(name)
-        assert learner is not None, "who has an algorithm learns"
-        members.setdefault(learner.name, []).append(agent)
-        rows[learner.name] = algorithm.rows
-    return tuple(Team(agents=tuple(those), rows=rows[one]) for one, those in members.items())
+        model = str(composition.agents[name].model)
+        members.setdefault(model, []).append(agent)
+        rows_of[model] = rows[name]
+    return tuple(Team(agents=tuple(those), rows=rows_of[one]) for one, those in members.items())
