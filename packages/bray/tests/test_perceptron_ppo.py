@@ -14,9 +14,9 @@ from bray.algorithms import ppo
 from bray.algorithms.rl_imitation import ImitatingTrainer
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import VectorPolicy, make_policy
-from bray.training import choice_ppo
+from bray.training.by_hand import choice_ppo
+from bray.training.by_hand.perceptron_ppo import PerceptronPPO, fits
 from bray.training.on_policy import segment_layout
-from bray.training.perceptron_ppo import PerceptronPPO, fits
 from bray_core import nested
 from bray_core.layout import Packed
 from bray_core.spaces import Spaces

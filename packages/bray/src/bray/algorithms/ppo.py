@@ -16,12 +16,12 @@ from torch import Tensor
 from bray.sources import atari
 from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.annealing import AnnealsLearningRate, check_annealing
-from bray.training.choice_ppo import BehindModule
+from bray.training.by_hand.choice_ppo import BehindModule
+from bray.training.by_hand.perceptron_ppo import PerceptronPPO, fits
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.minibatches import epochs_at_once, even_sizes, minibatches, shuffled
 from bray.training.on_policy import OnPolicy
-from bray.training.perceptron_ppo import PerceptronPPO, fits
 from bray_actor.spaces import ATARI
 from bray_algo import gae
 from bray_algo.distributions import outputs as distribution

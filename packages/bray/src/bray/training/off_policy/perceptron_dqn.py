@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bray.policies.flattening import MASK
 from bray.policies.trunks import FlatNetwork
 from bray.policies.values import QNetworkConfig
-from bray.training.gradient_places import GradientPlaces
+from bray.training.by_hand.gradient_places import GradientPlaces
 from bray.training.off_policy.value_learning import ValueLoss
 from bray_algo.gradients.perceptron import (
     PerceptronGradients,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bray.policies.continuous import LOG_STD
-from bray.training.gradient_places import GradientPlaces
+from bray.training.by_hand.gradient_places import GradientPlaces
 from bray.training.off_policy.perceptron_critics import PerceptronCritics, slopes_of_lowest
 from bray_algo.gradients import heads
 from bray_algo.gradients.perceptron import PerceptronGradients

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bray.training.gradient_places import GradientPlaces
+from bray.training.by_hand.gradient_places import GradientPlaces
 from bray.training.off_policy.perceptron_critics import PerceptronCritics
 from bray_algo.gradients.perceptron import PerceptronGradients
 from bray_algo.losses import critics, td3

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bray.policies.flattening import MASK
 from bray.policies.networks import VectorPolicy
 from bray.policies.trunks import FlatNetwork
-from bray.training.gradient_places import GradientPlaces
+from bray.training.by_hand.gradient_places import GradientPlaces
 from bray_algo.gradients import heads
 from bray_algo.gradients.perceptron import (
     PerceptronGradients,

@@ -1,0 +1,1 @@
+"""Steps whose gradients are found by hand, wholly or behind a module."""
