@@ -96,7 +96,8 @@ def test_the_command_says_what_to_do_next(
     assert "plays: mean return" in said
     assert f"bray train {Path('trials/ppo-CartPole-v1-1')}" in said
     assert main(["migrate", "model.zip", "CartPole-v1"]) == 2  # it exists
-    assert "expected a new folder" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "expected a new folder for the trial, it exists: name another with --trial" in said
 
 
 @pytest.mark.isa

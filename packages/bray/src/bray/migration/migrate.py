@@ -85,7 +85,9 @@ def migrate_sb3(
     template = compose(algorithm, environment, [*given, *settings])
     folder = Path(project) / (trial or trial_name(algorithm, environment, _SEED))
     if folder.exists():
-        raise AlreadyExistsError(f"{folder}: expected a new folder for the trial, it exists")
+        raise AlreadyExistsError(
+            f"{folder}: expected a new folder for the trial, it exists: name another with --trial"
+        )
     untaught = template.make()
     spaces = _checked_spaces(untaught)
     with tempfile.TemporaryDirectory() as scratch:
