@@ -26,26 +26,27 @@ def test_bytes_of_streamed_and_whole_answers_spell_their_text(make, llama, byte_
     model = make(llama(len(tokenizer)), tokenizer)
     endpoint = ChatEndpoint(model)
     server = ServerThread(endpoint.actor, pages=endpoint, http_port=0, tcp_port=None)
+    base = f"{server.addresses[0]}/v1"
     try:
-        client = openai.OpenAI(base_url=f"{server.addresses[0]}/v1", api_key="none")
-        asked = {"model": "model", "logprobs": True, "top_logprobs": 5, "max_tokens": 40}
-        asked |= {"messages": [{"role": "user", "content": TEXT}], "seed": 3}
-        answer = client.chat.completions.create(**asked, stream=stream)
-        if stream:
-            choices = [c for chunk in answer for c in chunk.choices]
-            text = "".join(one.delta.content or "" for one in choices)
-        else:
-            choices = answer.choices
-            text = choices[0].message.content
-        tokens = [token for one in choices if one.logprobs for token in one.logprobs.content]
-        spelt = b"".join(bytes(one.bytes) for one in tokens if one.token not in ("<e>", "<p>"))
-        assert spelt.decode(errors="replace") == text
-        assert "\ufffd" in text, "random bytes make no characters"
-        for one in tokens:
-            assert len({likely.token for likely in one.top_logprobs}) == 5
-        plain = client.completions.create(model="model", prompt="a", logprobs=5, max_tokens=9)
-        assert all(len(likely) == 5 for likely in plain.choices[0].logprobs.top_logprobs)
-        assert any("bytes:\\x" in token for token in plain.choices[0].logprobs.tokens)
+        with openai.OpenAI(base_url=base, api_key="none") as client:
+            asked = {"model": "model", "logprobs": True, "top_logprobs": 5, "max_tokens": 40}
+            asked |= {"messages": [{"role": "user", "content": TEXT}], "seed": 3}
+            answer = client.chat.completions.create(**asked, stream=stream)
+            if stream:
+                choices = [c for chunk in answer for c in chunk.choices]
+                text = "".join(one.delta.content or "" for one in choices)
+            else:
+                choices = answer.choices
+                text = choices[0].message.content
+            tokens = [token for one in choices if one.logprobs for token in one.logprobs.content]
+            spelt = b"".join(bytes(one.bytes) for one in tokens if one.token not in ("<e>", "<p>"))
+            assert spelt.decode(errors="replace") == text
+            assert "\ufffd" in text, "random bytes make no characters"
+            for one in tokens:
+                assert len({likely.token for likely in one.top_logprobs}) == 5
+            plain = client.completions.create(model="model", prompt="a", logprobs=5, max_tokens=9)
+            assert all(len(likely) == 5 for likely in plain.choices[0].logprobs.top_logprobs)
+            assert any("bytes:\\x" in token for token in plain.choices[0].logprobs.tokens)
     finally:
         server.close()
         endpoint.close()

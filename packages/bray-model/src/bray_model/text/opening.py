@@ -16,8 +16,8 @@ from transformers.utils import logging as shown
 from bray_core.errors import ConfigError
 from bray_model.text.cached_module import FULL, SLIDING, CachedModule, layer_shapes, mask_types
 from bray_model.text.config import TextModelConfig
-from bray_model.text.fused_module import FusedModule
-from bray_model.text.llama_shape import has_llama_shape
+from bray_model.text.fused.fused_module import FusedModule
+from bray_model.text.fused.llama_shape import has_llama_shape
 from bray_model.text.module_weights import ModuleWeights
 from bray_model.text.row_cache import RowCache
 from bray_model.text.step_check import difference, is_same

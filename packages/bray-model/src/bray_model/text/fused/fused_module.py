@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
-from bray_model.text.packed_linear import PackedLinear, joined
+from bray_model.text.fused.packed_linear import PackedLinear, joined
 from bray_model.text.row_cache import RowCache
 from bray_model.text.step_module import PromptPart
 

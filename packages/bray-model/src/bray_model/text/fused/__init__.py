@@ -1,0 +1,1 @@
+"""Models built like Llama, computed with few operations a layer."""
