@@ -169,6 +169,16 @@ def test_a_mixture_of_replays_may_be_drawn_from_by_priority(tmp_path: Path) -> N
     of_sac = of_sac.replace("algorithm: dqn", "algorithm: sac")
     with pytest.raises(ConfigError, match="draws by priority, which SAC does not set"):
         run_of(tmp_path, of_sac, trial="sac")
+    alone = """
+models: {policy: {hidden: [8]}}
+buffers: {near: {kind: replay, capacity: 1000, batch_size: 16, min_size: 40, sampler: prioritized}}
+trainers: {policy: {algorithm: sac, inputs: {experience: near}}}
+agents: {near: {model: policy, buffer: near}}
+sources: {short: {kind: environments, environment: CartPole-v1, agents: {"*": near}}}
+goal: {agent: near, max_frames: 300}
+"""
+    with pytest.raises(ConfigError, match=r"yaml:4:37: trainers\.policy\..*by priority, which SAC"):
+        run_of(tmp_path, alone, trial="alone")
 
 
 SHARED = MIXED.replace(

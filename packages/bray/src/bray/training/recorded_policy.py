@@ -20,7 +20,7 @@ from bray.run import Run
 from bray.training.algorithm import Algorithm
 from bray.training.learner import Learner, LearnerPlace, labelled
 from bray.training.loop import Turn
-from bray.training.off_policy.mixed_replays import mixed_replays
+from bray.training.off_policy.mixed_replays import check_priorities, mixed_replays
 from bray.training.policy_model import policy_model
 from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
 from bray_actor import PolicyConfig
@@ -164,6 +164,9 @@ class RecordedPolicy(Algorithm[C]):
             found = mixed_replays(run, self, spaces, layout, place)
             replays, buffer, min_size = found.replays, found.mixture, found.min_size
         else:
+            if isinstance(place.holds, ReplayConfig):
+                where = f"trainers.{place.label}.inputs.experience"
+                check_priorities(self, where, place.holds.sampler)
             beginning = self.beginning(spaces)
             buffer = run.buffer(place.buffer, layout, holds, num_workers=num_ranks, begin=beginning)
         make = with_schedules(

@@ -115,12 +115,21 @@ def _one_sampler(algorithm: DrawsFromReplay, configs: Mapping[str, ReplayConfig]
                 f"buffers.{name}: expected a replay that draws like buffers.{first} of the same "
                 f"mixture, {sampler}, got {other}: set prioritized alike (of kind replay: sampler)"
             )
+    check_priorities(algorithm, f"buffers.{first}", sampler)
+    return sampler
+
+
+def check_priorities(algorithm: Any, where: str, sampler: str) -> None:
+    """Refuse a replay that draws by priority for an algorithm that sets none.
+
+    Raises:
+        ConfigError: says `where` the replay is named.
+    """
     if sampler == "prioritized" and not hasattr(algorithm.parts.buffer, "prioritized"):
         raise ConfigError(
-            f"buffers.{first}: expected a replay that is drawn from evenly, got one that draws by "
+            f"{where}: expected a replay that is drawn from evenly, got one that draws by "
             f"priority, which {algorithm.title} does not set: sampler=uniform, or train dqn"
         )
-    return sampler
 
 
 def _settings(
