@@ -69,8 +69,7 @@ def _measured(entry: ZooEntry) -> str:
     if figures is None:
         return "not measured: these settings promise nothing"
     reached = figures.note or f"mean return {' / '.join(f'{r:g}' for r in figures.returns)}"
-    unsaid = f"{len(figures.returns)} seeds" if len(figures.returns) > 1 else "one seed"
-    seeds = f"seeds {' / '.join(map(str, figures.seeds))}" if figures.seeds else unsaid
+    seeds = f"seed{'s' * (len(figures.seeds) > 1)} {' / '.join(map(str, figures.seeds))}"
     frames = f", after {figures.frames:,} frames (median)" if figures.frames else ""
     return f"{reached}, {seeds}{frames}; {figures.measured}, {figures.page}"
 

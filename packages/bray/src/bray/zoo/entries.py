@@ -26,10 +26,10 @@ class ZooFigures:
     """Page of the benchmarks that has the figures, and the command that repeats them."""
     measured: datetime.date
     """Day on which they were written down."""
+    seeds: tuple[int, ...]
+    """Seed of each run."""
     returns: tuple[float, ...] = ()
     """Mean return of the evaluation that ended each run."""
-    seeds: tuple[int, ...] = ()
-    """Seed of each run; empty where the page does not say it."""
     note: str = ""
     """What the page says where returns do not."""
     frames: int | None = None
