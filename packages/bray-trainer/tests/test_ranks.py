@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import runpy
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,36 +24,14 @@ checks = SimpleNamespace(**runpy.run_path(str(SCRIPT), run_name="rank_checks"))
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def found(tmp_path_factory: pytest.TempPathFactory, two_ranks: Any) -> list[dict[str, Any]]:
     """What both ranks found, by check; `directory` of a checkpoint of one rank is there before."""
     directory = tmp_path_factory.mktemp("ranks")
     checks.make([checks.rows(0, 4)], checks.Noisy, directory / "one", seed=3).run(1)
-    environment = {
-        **os.environ,
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(checks.free_port()),
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(directory)],
-            env={**environment, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=110) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    codes = [process.returncode for process in processes]
-    assert codes == [0, -signal.SIGKILL], "\n".join(errors for _, errors in outputs)
-    return [{**json.loads(out), "directory": str(directory)} for out, _ in outputs]
+    ended = two_ranks(SCRIPT, directory)
+    codes = [code for code, _, _ in ended]
+    assert codes == [0, -signal.SIGKILL], "\n".join(errors for _, _, errors in ended)
+    return [{**json.loads(out), "directory": str(directory)} for _, out, _ in ended]
 
 
 def of_one(replays: list[Any], *, lr: float = 0.05) -> list[float]:

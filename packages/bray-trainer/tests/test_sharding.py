@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import runpy
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +18,6 @@ from bray_trainer import Trainer, TrainerConfig
 
 SCRIPT = Path(__file__).with_name("sharding_checks.py")
 checks = SimpleNamespace(**runpy.run_path(str(SCRIPT), run_name="sharding_checks"))
-free_port = runpy.run_path(str(SCRIPT.with_name("rank_checks.py")), run_name="it")["free_port"]
 
 
 def both(first: Packed, second: Packed) -> Packed:
@@ -35,37 +31,14 @@ REPLAYS = [
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def found(tmp_path_factory: pytest.TempPathFactory, two_ranks: Any) -> list[dict[str, Any]]:
     """What both ranks found; the checkpoint `one` is of one process, `two` of both."""
     directory = tmp_path_factory.mktemp("sharding")
     checks.trained(REPLAYS, directory=directory / "one")
     shutil.copytree(directory / "one", directory / "copy")
-    environment = {
-        **os.environ,
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-    }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(directory)],
-            env={**environment, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=110) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert [p.returncode for p in processes] == [0, 0], "\n".join(e for _, e in outputs)
-    return [{**json.loads(out), "directory": directory} for out, _ in outputs]
+    ended = two_ranks(SCRIPT, directory)
+    assert [code for code, _, _ in ended] == [0, 0], "\n".join(errors for _, _, errors in ended)
+    return [{**json.loads(out), "directory": directory} for _, out, _ in ended]
 
 
 def assert_same(found: dict[str, list[float]], wanted: dict[str, list[float]]) -> None:
