@@ -29,7 +29,7 @@ _TAKES = {
     "attention": ("set",),
 }
 """What reads which kinds of leaves."""
-_MOST_ONE_HOT = 1024
+MOST_ONE_HOT = 1024
 """Values of a category above which it is embedded: one-hot vectors grow with them."""
 
 
@@ -61,7 +61,7 @@ def _name(path: str, leaf: LeafSpace, config: TrunkConfig) -> str:
     for named in (path, path or _WHOLE):
         if named in config.encoders:
             return config.encoders[named]
-    if leaf.kind == "category" and max(leaf.sizes) > _MOST_ONE_HOT:
+    if leaf.kind == "category" and max(leaf.sizes) > MOST_ONE_HOT:
         return "embedding"
     return _USUAL.get(leaf.kind, "flat")
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bray.policies.flattening import FlatLeaf, seen_space, split_mask
 from bray.policies.images import ImageEncoder, is_stack_of_frames
+from bray.policies.leaf_encoders import MOST_ONE_HOT
 from bray_algo import mlp
 from bray_algo.networks.convolutional import NatureEncoder
 from bray_algo.networks.initialisation import orthogonal_
@@ -21,8 +22,6 @@ from bray_trainer.frame_stacks import as_tensors
 
 _HIDDEN, _FEATURES = 128, 64
 """Units of a hidden layer, and features that are predicted."""
-_MOST_ONE_HOT = 1024
-"""Values of a category above which it is read as binary digits."""
 
 
 class CuriosityReader:
@@ -78,7 +77,7 @@ class _Leaf:
         self._is_stack = leaf.kind == "image" and len(leaf.shape) == 4
         leaf = replace(leaf, shape=leaf.shape[1:]) if self._is_stack else leaf
         self._digits: list[int] | None = None
-        if leaf.kind == "category" and max(leaf.sizes) > _MOST_ONE_HOT:
+        if leaf.kind == "category" and max(leaf.sizes) > MOST_ONE_HOT:  # else one-hot
             self._digits = [max(1, (size - 1).bit_length()) for size in sizes_of(leaf)]
         self._is_set = leaf.kind == "set"
         self._rank = len(leaf.shape)
