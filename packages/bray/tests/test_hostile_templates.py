@@ -188,6 +188,14 @@ READ = {
         "buffers: {r: {kind: replay, unit: segment, capacity: 9, batch_size: 4}}\n" + POLE,
         r"2: buffers\.r\.unit: expected transition for DQN \(trainers\.a\), got segment",
     ),
+    "a list of buffers for an agent": (
+        TWO + "agents: {red: {buffer: [red]}, blue: {}}\n" + POLE,
+        r"2: agents\.red\.buffer: expected the name of a buffer, .*got \['red'\]",
+    ),
+    "shares of no buffer": (
+        TWO + "agents: {red: {buffer: {}}, blue: {}}\n" + POLE,
+        r"2: agents\.red\.buffer: expected the name of a buffer, .*got \{\}",
+    ),
     "an opponent of many letters": (
         TWO + MATCH + WON.replace("X", "x" * 5000),
         r"6: goal\.against: expected the name of an agent",

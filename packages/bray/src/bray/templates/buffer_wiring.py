@@ -29,8 +29,11 @@ class BufferWiring:
         key = f"agents.{name}.buffer"
         trainer = self._wires.trainer_of(self._wires.agents[name])
         if told is not None:
+            named = list(told) if isinstance(told, dict) and told else [told]
+            if not all(self._takes(key, one) for one in named):
+                return
             shares = told if isinstance(told, dict) else {told: 1.0}
-            if all(self._takes(key, one) for one in shares) and self._are_shares(key, shares):
+            if self._are_shares(key, shares):
                 self._check_drawn(key, trainer, shares)
                 self._wires.buffer_of[name] = shares
         elif trainer is not None and EXPERIENCE in self._wires.inputs_of[trainer]:
