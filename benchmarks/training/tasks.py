@@ -1,10 +1,15 @@
 """Do tasks that nobody tuned for learn with default settings? bray beside Stable-Baselines3's own.
 
 Each task is trained with three seeds for a budget of frames; the figure is the mean return of 100
-evaluation episodes. A random policy's is beside it.
+evaluation episodes. A random policy's is beside it. The curves are the mean returns of training
+episodes.
 
     uv run python -m benchmarks.training.tasks                       # all: hours on two cores
     uv run python -m benchmarks.training.tasks --only FrozenLake-v1 --seeds 1
+    uv run python -m benchmarks.training.tasks --only Hopper-v5/ppo --frames 1000000 --runs kept
+
+Each run is kept in a file of the folder `--runs` as soon as it has ended, and is not repeated where
+its file is there: hours of runs are spread over several sittings, or over several commands at once.
 """
 
 from __future__ import annotations
@@ -15,12 +20,14 @@ import subprocess
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import PEERS, Report, argument, main
 
 from bray.zoo.entries import ZooEntry, find
+from bray_core.metrics.json_lines import curve
 
 NAMES = (
     "FrozenLake-v1",
@@ -54,43 +61,49 @@ print(np.mean(returns))
 """
 
 
-def frames_of(task: ZooEntry) -> int:
-    """Return the budget of a task."""
-    return int(task.goal["max_frames"])
+Run = dict[str, Any]
+"""`return` of the evaluation, `seconds` of the whole command, and the points of the `curve`."""
 
 
-def bray(task: ZooEntry, seed: int, more: Sequence[str] = ()) -> float:
-    """Train with bray's command and return the evaluation's mean return."""
+def bray(task: ZooEntry, seed: int, frames: int, more: Sequence[str] = ()) -> Run:
+    """Train with bray's command."""
     with tempfile.TemporaryDirectory() as folder:
-        command = ["bray", "train", "--zoo", task.name, *more, "--seed", str(seed), "--json"]
-        command += ["--episodes", str(EPISODES), "--project", folder]
-        return _last(_with(task.packages, command), "evaluation_return")
+        command = ["bray", "train", "--zoo", task.name, f"goal.max_frames={frames}", *more]
+        command += ["--seed", str(seed), "--json", "--episodes", str(EPISODES)]
+        found = _last(_with(task.packages, [*command, "--project", folder]))
+        (trial,) = Path(folder).iterdir()
+        points = list(zip(*curve(trial, "actor/episode_return"), strict=True))
+    return {"return": found["evaluation_return"], "seconds": found["seconds"], "curve": points}
 
 
-def sb3(task: ZooEntry, seed: int) -> float:
-    """Train with Stable-Baselines3's defaults and return the evaluation's mean return."""
-    command = [
-        "python",
-        str(PEERS / "sb3_task.py"),
-        task.algorithm,
-        task.name,
-        "--frames",
-        str(frames_of(task)),
-    ]
-    packages = ("stable-baselines3", *task.packages)
-    return _last(_with(packages, [*command, "--seed", str(seed)]), "evaluation_return")
+def sb3(task: ZooEntry, seed: int, frames: int) -> Run:
+    """Train with Stable-Baselines3's defaults."""
+    command = ["python", str(PEERS / "sb3_task.py"), task.algorithm, task.task]
+    command += ["--frames", str(frames), "--seed", str(seed)]
+    if task.settings.get("normalize_observation"):
+        command.append("--normalize")
+    found = _last(_with(("stable-baselines3", *task.packages), command))
+    points = found["curve"]
+    return {"return": found["evaluation_return"], "seconds": found["seconds"], "curve": points}
 
 
-def _told(task: ZooEntry, train: Callable[..., float], seed: int, *more: Any) -> float:
-    """Train, and tell the figure at once: a table of three seeds takes its time."""
-    reached = train(task, seed, *more)
-    print(f"{task.name}, {train.__name__}, seed {seed}: {reached:.4g}", file=sys.stderr, flush=True)
-    return reached
+def _trained(task: ZooEntry, who: str, seed: int, frames: int, options: Namespace) -> Run:
+    """Train, and keep the run; read it where it was kept before."""
+    name = f"{task.name}-{who}-{frames}-{seed}".replace("/", "_").replace(":", "_")
+    path = None if options.runs is None else options.runs / f"{name}.json"
+    if path is not None and path.exists():
+        return dict(json.loads(path.read_text()))
+    run = bray(task, seed, frames, options.set) if who == "bray" else sb3(task, seed, frames)
+    print(f"{name}: {run['return']:.4g} in {run['seconds']:.0f} s", file=sys.stderr, flush=True)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(run))
+    return run
 
 
 def chance(task: ZooEntry) -> float:
     """Return the mean return of random actions."""
-    command = ["python", "-c", _RANDOM, task.name, "20"]
+    command = ["python", "-c", _RANDOM, task.task, "20"]
     return float(_output(_with(task.packages, command)).split()[-1])
 
 
@@ -108,34 +121,41 @@ def _output(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def _last(command: Sequence[str], figure: str) -> float:
-    return float(json.loads(_output(command).splitlines()[-1])[figure])
+def _last(command: Sequence[str]) -> Run:
+    return dict(json.loads(_output(command).splitlines()[-1]))
 
 
 def benchmark(options: Namespace, report: Report) -> None:
-    """Train the tasks and print a table of each."""
-    wanted = set(options.only.split(",")) - {""}
-    for task in map(find, NAMES):
-        if wanted and task.name not in wanted:
-            continue
+    """Train the tasks; print a table of each, and keep its curves."""
+    for task in map(find, options.only.split(",") if options.only else NAMES):
+        frames = options.frames or int(task.goal["max_frames"])
         seeds = range(options.first, options.first + options.seeds)
-        found = {f"bray {task.algorithm}": [_told(task, bray, s, options.set) for s in seeds]}
-        if options.peer:
+        found: dict[str, list[Run]] = {}
+        for who in ("bray", "sb3") if options.peer else ("bray",):
             try:
-                found[f"sb3 {task.algorithm}"] = [_told(task, sb3, seed) for seed in seeds]
+                runs = [_trained(task, who, seed, frames, options) for seed in seeds]
             except SystemExit as refused:  # Stable-Baselines3 takes no Tuple, such as Blackjack's
+                if who == "bray":
+                    raise
                 print(refused, file=sys.stderr)
-        found["random"] = [chance(task)]
-        report.table(f"{task.name} after {frames_of(task):,} frames", found, unit="mean return")
+            else:
+                found[f"{who} {task.algorithm}"] = runs
+        returns = {name: [run["return"] for run in runs] for name, runs in found.items()}
+        returns["random"] = [chance(task)]
+        report.table(f"{task.name} after {frames:,} frames", returns, unit="mean return")
+        curves = {name: [run["curve"] for run in runs] for name, runs in found.items()}
+        report.curve(task.name, curves, x="frames", y="mean return of training episodes")
 
 
 if __name__ == "__main__":
     main(
         __doc__,
         benchmark,
-        argument("--only", default="", help="tasks, by names with commas between"),
+        argument("--only", default="", help="entries of the zoo, by names with commas between"),
+        argument("--frames", type=int, help="of each run, instead of the zoo's"),
         argument("--seeds", type=int, default=3, help="number of seeds of each"),
         argument("--first", type=int, default=1, help="the first seed"),
         argument("--peer", action="store_true", help="train Stable-Baselines3, too"),
         argument("--set", nargs="*", default=[], help="settings of bray that are no defaults"),
+        argument("--runs", type=Path, help="folder in which runs are kept, and found"),
     )
