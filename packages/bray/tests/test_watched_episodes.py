@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
@@ -21,6 +22,7 @@ from bray.viewer.episodes import EpisodeStep
 from bray.viewer.rendering import Painter
 from bray.viewer.server import Viewer
 from bray.viewer.text_picture import board_in, image_of
+from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.recording import read_episode
 from bray_core import codec
 from bray_core.cli import main
@@ -96,6 +98,51 @@ def test_the_first_launch_keeps_an_episode_that_is_drawn(tmp_path: Path) -> None
     tick = codec.decode(read_episode(newest).requests[1].body)
     assert tick["frame"][:4] == b"RIFF"
     assert "frame" not in codec.decode(read_episode(other).requests[1].body)
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Draws its number of steps, always into the same array."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 50}
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self._pixels = np.zeros((8, 8, 3), np.uint8)
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self._steps = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        return np.zeros(4, np.float32), 1.0, self._steps == 5, False, {}
+
+    def render(self) -> Any:
+        self._pixels[:] = 40 * self._steps
+        return self._pixels
+
+
+DRAWS = EnvironmentSpec.of(f"{__file__}:Counter")
+
+
+def test_every_second_step_of_a_quick_environment_is_drawn(project: Path, tmp_path: Path) -> None:
+    with bray.load(project / "cart") as agent:
+        watching.record_drawn(agent, DRAWS, tmp_path / "kept", seed=1)
+        _, shown = watching.save_video(agent, DRAWS, 1, seed=1, file=tmp_path / "all.webp")
+    assert shown == 6
+    (file,) = (tmp_path / "kept").iterdir()
+    bodies = [codec.decode(one.body) for one in read_episode(file).requests[1:]]
+    drawn = [Image.open(io.BytesIO(body["frame"])).convert("L").getpixel((4, 4)) for body in bodies]
+    assert np.allclose(drawn, [0, 0, 80, 80, 160, 200], atol=3)
+    with Image.open(tmp_path / "all.webp") as video:
+        seen = []
+        for number in range(6):
+            video.seek(number)
+            seen.append(video.convert("L").getpixel((4, 4)))
+    assert np.allclose(seen, [0, 40, 80, 120, 160, 200], atol=3)
 
 
 def test_an_episode_is_played_by_request_only_where_runs_may_be_started(

@@ -49,6 +49,7 @@ class PlayRecorder:
         self._began_s = time.time()
         self._requests: list[RecordedRequest] = []
         self._bytes = self._frames = 0
+        self._shown: tuple[Any, Any] = (None, None)
         names = {"action_names": list(action_names)} if action_names else {}
         self._start: dict[str, Any] = names
 
@@ -113,7 +114,9 @@ class PlayRecorder:
         if drawn is None or self._frames >= MAX_FRAMES or self._bytes > _MAX_BYTES:
             return {}
         self._frames += 1
-        return {"frame": drawn if isinstance(drawn, str) else _webp(drawn)}
+        if drawn is not self._shown[0]:  # what is shown for several steps is made small once
+            self._shown = drawn, drawn if isinstance(drawn, str) else _webp(drawn)
+        return {"frame": self._shown[1]}
 
 
 def _is_small(observation: Nested) -> bool:

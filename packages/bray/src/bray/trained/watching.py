@@ -27,6 +27,8 @@ Pixels = npt.NDArray[np.uint8]
 _FRAMES_PER_S = 30.0
 DRAWING_S = 4.0
 """Time that the episode of a first launch may take to be played and drawn."""
+DRAWN_PER_S = 25.0
+"""Frames drawn for a second of that episode; a drawing is seen until the next one."""
 _ATARI_ZOOM = 4
 """Width of a pixel of 84 × 84 on the screen."""
 
@@ -163,7 +165,8 @@ def _drawn(spec: EnvironmentSpec) -> Any:
 def record_drawn(agent: PlaysEpisodes, spec: EnvironmentSpec, folder: Path, *, seed: int) -> None:
     """Play one episode that is kept as a recorded one, with the environment's frames.
 
-    After `DRAWING_S` seconds it is cut: some environments take long to draw.
+    After `DRAWING_S` seconds it is cut: some environments take long to draw. A quick one is drawn
+    `DRAWN_PER_S` times for each of its seconds, because drawing takes longer than playing.
 
     Args:
         agent: what plays.
@@ -178,7 +181,8 @@ def record_drawn(agent: PlaysEpisodes, spec: EnvironmentSpec, folder: Path, *, s
     try:
         rate = float(getattr(env, "metadata", {}).get("render_fps", _FRAMES_PER_S))
         recorder = PlayRecorder(folder, f"played {seed}", rate, _action_names(env))
-        _play(agent, env, seed, lambda frame: None, recorder, limit_s=DRAWING_S)
+        every = max(1, round(rate / DRAWN_PER_S))
+        _play(agent, env, seed, lambda frame: None, recorder, limit_s=DRAWING_S, draw_every=every)
     finally:
         env.close()
 
@@ -221,8 +225,12 @@ def _play(
     keep: Callable[[Pixels], None],
     recorder: PlayRecorder | None,
     limit_s: float = math.inf,
+    draw_every: int = 1,
 ) -> float:
-    """Play one episode of at most 10,000 steps, and of `limit_s` seconds; return its return."""
+    """Play one episode of at most 10,000 steps, and of `limit_s` seconds; return its return.
+
+    Steps between two drawings, `draw_every` steps apart, show the earlier one.
+    """
     until_s = time.monotonic() + limit_s
     agent.reset()
     observation, _ = env.reset(seed=seed)
@@ -241,7 +249,8 @@ def _play(
         observation, reward, terminated, truncated, _ = env.step(action)
         total += float(reward)
         steps += 1
-        frame = _frame(env)
+        if steps % draw_every == 0 or terminated or truncated:
+            frame = _frame(env)
         keep(frame)
     if recorder is not None:
         ended = {"terminated": bool(terminated), "truncated": not terminated}
@@ -257,8 +266,8 @@ def _action_names(env: Any) -> tuple[str, ...]:
 
 
 def _frame(env: Any) -> Pixels:
-    drawn = env.render()
-    return np.zeros((1, 1, 3), np.uint8) if drawn is None else np.asarray(drawn, np.uint8)
+    drawn = env.render()  # some draw into the same array again: copied
+    return np.zeros((1, 1, 3), np.uint8) if drawn is None else np.array(drawn, np.uint8)
 
 
 class _AtariGame:
