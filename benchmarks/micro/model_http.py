@@ -17,7 +17,6 @@ import base64
 import json
 import re
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from benchmarks.micro.server import CONNECTIONS, Contender, free_port, load, sta
 
 from bray_core.codec import encode
 
+FIRST = "bray, /step"
 PACKAGES = {
     "mosec": ["mosec"],
     "litserve": ["litserve"],
@@ -114,7 +114,7 @@ def servers(name: str, export: Path, rows: np.ndarray, peers: list[str]) -> list
         + coded,
     }
     return [
-        Server("bray, /step", partial(bray, export, 1), step),
+        Server(FIRST, partial(bray, export, 1), step),
         Server("bray, /v2", partial(bray, export, 1), v2(name, rows)),
         Server("bray, /step, 2 workers", partial(bray, export, 2), step),
         *(
@@ -179,28 +179,15 @@ def benchmark(options: Namespace, report: Report) -> None:
                         found[server.name].append(figures)
                     except OSError as error:
                         print(f"{server.name}: not run: {error}", flush=True)
-            show(name, found)
+            show(name, found, report)
 
 
-def show(name: str, found: dict[str, list[dict]]) -> None:
-    """Print one network's table."""
-    first = next(iter(found))
-    print(f"\n{name} over HTTP, {CONNECTIONS} connections, medians; goals: bray 1.5 times the best")
-    print("other at no worse p99, 20 times LitServe and Ray Serve")
-    print(f"{'':28}{'requests/s':>12}{'bray/it':>10}{'p50 us':>10}{'p99 us':>10}{'bray/it':>10}")
-    median = {
-        who: {key: statistics.median(f[key] for f in figures) for key in figures[0]}
-        for who, figures in found.items()
-        if figures
-    }
-    for who, figures in median.items():
-        rate = median[first]["per_s"] / figures["per_s"]
-        p99 = median[first]["p99_us"] / figures["p99_us"]
-        print(
-            f"{who:28}{figures['per_s']:12,.0f}{rate:10.2f}{figures['p50_us']:10,.0f}"
-            f"{figures['p99_us']:10,.0f}{p99:10.2f}",
-            flush=True,
-        )
+def show(name: str, found: dict[str, list[dict]], report: Report) -> None:
+    """Print one network's tables, beside `bray serve` with one process."""
+    stood = {who: figures for who, figures in found.items() if len(figures) == len(found[FIRST])}
+    for key, unit in (("per_s", "requests/s"), ("p99_us", "us at the 99th percentile")):
+        samples = {who: [one[key] for one in figures] for who, figures in stood.items()}
+        report.table(f"{name} over HTTP", samples, unit=unit, base=FIRST)
 
 
 if __name__ == "__main__":

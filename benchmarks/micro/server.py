@@ -60,8 +60,8 @@ class Contender:
     port: int
 
 
-Found = dict[str, dict[int, list[tuple[dict, dict]]]]
-"""By contender and body size: its figures and the bare server's, a pair a round."""
+Found = dict[str, dict[int, list[dict]]]
+"""By contender and body size: its figures, of each round."""
 Absent = dict[str, str]
 """Who was not measured, and why."""
 
@@ -145,61 +145,34 @@ def load(program: Path, who: Contender, size: int, seconds: float, connections: 
 def measure(
     program: Path, contenders: list[Contender], options: Namespace, absent: Absent
 ) -> Found:
-    """Measure in turns, each beside the first contender in the same turn.
+    """Measure in turns, each size after the other.
 
     Who does not stand the load is noted in `absent`; for the first contender it is an error.
     """
     found: Found = {}
     for _ in range(options.rounds):
         for size in SIZES:
-            bare = load(program, contenders[0], size, options.seconds, CONNECTIONS)
-            found.setdefault(contenders[0].name, {}).setdefault(size, []).append((bare, bare))
-            for who in contenders[1:]:
+            for who in contenders:
                 if who.name in absent:
                     continue
                 try:
                     mine = load(program, who, size, options.seconds, CONNECTIONS)
                 except OSError as error:
+                    if who is contenders[0]:
+                        raise
                     absent[who.name] = str(error)
                     found.pop(who.name, None)
                     continue
-                found.setdefault(who.name, {}).setdefault(size, []).append((mine, bare))
+                found.setdefault(who.name, {}).setdefault(size, []).append(mine)
     return found
 
 
-def ratio(found: Found, name: str, size: int, key: str) -> float:
-    """Return the median of what a contender has over what the bare server had in its turn."""
-    return statistics.median(mine[key] / bare[key] for mine, bare in found[name][size])
-
-
-def show(title: str, found: Found, absent: Absent) -> None:
-    """Print a section of the table."""
-    print(f"\n{title}: requests/s, ratio to the first line; p99 in us, ratio likewise (medians)")
-    print(f"{'':28}" + "".join(f"{f'{size} B':>34}" for size in SIZES))
-    for name, figures in found.items():
-        cells = ""
-        for size in SIZES:
-            for key, width in (("per_s", 10), ("p99_us", 9)):
-                median = statistics.median(mine[key] for mine, _ in figures[size])
-                cells += f"{median:{width},.0f} {ratio(found, name, size, key):6.3f} "
-        print(f"{name:28}{cells.rstrip()}")
-    for name, reason in absent.items():
-        print(f"{name:28}not run: {reason}", flush=True)
-
-
-def show_multiples(found: Found, ours: list[str]) -> None:
-    """Print how many times each framework's requests/s bray's are, both over the bare server's."""
-    frameworks = [name for name in found if name in FRAMEWORKS]
-    if not (frameworks and all(name in found for name in ours)):
-        return
-    print(f"\nrequests/s of {' / '.join(ours)}, in multiples of")
-    for name in frameworks:
-        cells = ""
-        for size in SIZES:
-            theirs = ratio(found, name, size, "per_s")
-            both = " / ".join(f"{ratio(found, o, size, 'per_s') / theirs:.1f}" for o in ours)
-            cells += f"{both:>34}"
-        print(f"{name:28}{cells}", flush=True)
+def show(title: str, found: Found, report: Report) -> None:
+    """Print a table of each size, beside the first contender."""
+    for size in SIZES:
+        for key, unit in (("per_s", "requests/s"), ("p99_us", "us at the 99th percentile")):
+            samples = {name: [one[key] for one in sizes[size]] for name, sizes in found.items()}
+            report.table(f"{title}, {size:,} B", samples, unit=unit, base=next(iter(found)))
 
 
 def python(name: str, *arguments: str) -> list[str]:
@@ -207,7 +180,7 @@ def python(name: str, *arguments: str) -> list[str]:
     return [sys.executable, str(PEERS / f"{name}.py"), *arguments]
 
 
-def tcp(program: Path, options: Namespace) -> None:
+def tcp(program: Path, options: Namespace, report: Report) -> None:
     """Print bray's TCP beside a bare uvloop protocol."""
     with (
         started(python("echo_tcp")) as bare,
@@ -219,12 +192,10 @@ def tcp(program: Path, options: Namespace) -> None:
             Contender("bray, ticks of sessions", "tcp", told(ticks)[0]),
             Contender("bray, calls", "call", told(calls)[0]),
         ]
-        absent: Absent = {}
-        found = measure(program, contenders, options, absent)
-    show("TCP (goals: 0.60 of the bare echo, p99 under 3)", found, absent)
+        show("TCP", measure(program, contenders, options, {}), report)
 
 
-def http(program: Path, options: Namespace) -> None:
+def http(program: Path, options: Namespace, report: Report) -> None:
     """Print bray's HTTP beside httptools on uvloop and the frameworks."""
     with contextlib.ExitStack() as running:
         bare = running.enter_context(started(python("echo_http")))
@@ -236,7 +207,6 @@ def http(program: Path, options: Namespace) -> None:
             Contender("bray, calls", "post", told(calls)[1]),
         ]
         absent: Absent = {}
-        apart: Found = {}
         for name, (module, packages) in FRAMEWORKS.items():
             if options.peers is not None and module not in options.peers:
                 continue
@@ -261,8 +231,7 @@ def http(program: Path, options: Namespace) -> None:
                         absent[name] = str(error)
                         continue
                     alone = [contenders[0], Contender(name, "post", port)]
-                    found = measure(program, alone, options, absent)
-                    apart.update({key: value for key, value in found.items() if key == name})
+                    show("HTTP, alone", measure(program, alone, options, absent), report)
                 continue
             process = running.enter_context(started(command, **variables))
             try:
@@ -271,30 +240,26 @@ def http(program: Path, options: Namespace) -> None:
                 absent[name] = str(error)
                 continue
             contenders.append(Contender(name, "post", port))
-        found = {**measure(program, contenders, options, absent), **apart}
-    show("HTTP (goals: 0.60 of bare, 4x FastAPI, 10x Ray Serve)", found, absent)
-    show_multiples(found, [who.name for who in contenders[1:3]])
+        show("HTTP", measure(program, contenders, options, absent), report)
+    for name, reason in absent.items():
+        print(f"{name}: not run: {reason}", flush=True)
 
 
-def workers(program: Path, options: Namespace) -> None:
+def workers(program: Path, options: Namespace, report: Report) -> None:
     """Print two workers beside one, and the cost of sending a tick on."""
     from bray_server import Client
 
-    ratios: list[float] = []
-    rates: dict[int, list[float]] = {1: [], 2: []}
+    rates: dict[str, list[float]] = {"one worker": [], "two workers": []}
     for _ in range(options.rounds):
-        for count in (1, 2):
+        for count, name in enumerate(rates, 1):
             with tempfile.TemporaryDirectory() as group, contextlib.ExitStack() as running:
                 port = free_port()
                 for _ in range(count):
                     command = python("bray_service", "Busy", group, str(port))
                     told(running.enter_context(started(command)))
                 who = Contender("busy", "tcp", port)
-                rates[count].append(load(program, who, 256, options.seconds, 256)["per_s"])
-        ratios.append(rates[2][-1] / rates[1][-1])
-    one, two = (statistics.median(rates[count]) for count in (1, 2))
-    print("\nTicks of 0.2 ms, 256 connections (goal: two workers 1.6 times one)")
-    print(f"one worker {one:,.0f}/s, two {two:,.0f}/s: {statistics.median(ratios):.2f} times")
+                rates[name].append(load(program, who, 256, options.seconds, 256)["per_s"])
+    report.table("ticks of 0.2 ms, 256 connections", rates, unit="ticks/s", base="one worker")
 
     with tempfile.TemporaryDirectory() as group, contextlib.ExitStack() as running:
         port, direct = free_port(), []
@@ -305,15 +270,14 @@ def workers(program: Path, options: Namespace) -> None:
             running.enter_context(Client(f"tcp://127.0.0.1:{direct[i]}")) for i in range(2)
         )
         owner.start("s")
-        spent: dict[str, list[float]] = {"owner": [], "other": []}
+        spent: dict[str, list[float]] = {"the worker that has its session": [], "the other": []}
         for _ in range(5000):
-            for name, client in (("owner", owner), ("other", other)):
+            for client, times in zip((owner, other), spent.values(), strict=True):
                 began = time.perf_counter()
                 client.tick("s", bytes(256))
-                spent[name].append((time.perf_counter() - began) * 1e6)
-        here, there = (statistics.median(spent[name]) for name in ("owner", "other"))
-        print("A tick at the worker that has its session, and at the other (goal: under +200 us)")
-        print(f"median {here:.0f} us, {there:.0f} us: +{there - here:.0f} us")
+                times.append((time.perf_counter() - began) * 1e6)
+    medians = {name: [statistics.median(times)] for name, times in spent.items()}
+    report.table("a tick at", medians, unit="us")
 
 
 PARTS = {"tcp": tcp, "http": http, "workers": workers}
@@ -328,7 +292,7 @@ def benchmark(options: Namespace, report: Report) -> None:
         program = compiled_load(Path(folder))
         for name, part in PARTS.items():
             if options.only in (None, name):
-                part(program, options)
+                part(program, options, report)
 
 
 if __name__ == "__main__":
