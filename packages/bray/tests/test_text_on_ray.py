@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,9 @@ import text_projects
 from bray.cli.launch import Launch
 from bray.composition.whole_run import completed_goal, run_template
 from bray.goal import Outcome
-from bray.retention import RetentionPolicy
-from bray.run import Run
 from bray.templates.loading import compose, load
 from bray.templates.template import Template
-from bray.text import remote
+from bray.text.samplers import remote
 from bray_core.metrics.json_lines import curve
 from bray_model.text.text_model import TextModel
 
@@ -33,7 +29,7 @@ SMALL = [*text_projects.SMALL, "prompts_per_step=3", "num_workers=2"]
 
 
 class Watched:
-    """Trains on Ray, and calls a function with the samplers after each update.
+    """Trains on Ray, and keeps what plays there.
 
     Args:
         folder: folder of the project.
@@ -51,16 +47,9 @@ class Watched:
 
         patch.setattr(remote.RemoteRounds, "__init__", seen)
 
-    def train(self, template: Template, *, trial: str = "one", after: Any = None) -> Outcome:
+    def train(self, template: Template, trial: str = "one") -> Outcome:
         launch = Launch(project=self.folder, trial=trial, runtime="ray")
-
-        def opened(values: Any, keep: RetentionPolicy) -> Run:
-            run = launch.open(values, keep)
-            if after is not None:
-                run.listen(after)
-            return run
-
-        outcome, report = run_template(template, opened, completed_goal(template))
+        outcome, report = run_template(template, launch.open, completed_goal(template))
         assert report is None
         return outcome
 
@@ -93,7 +82,7 @@ def test_two_samplers_play_and_the_trainer_learns_as_in_one_process(on_ray: Watc
 
 
 def test_a_seed_repeats_and_a_resumed_trial_goes_on(on_ray: Watched) -> None:
-    runs = [on_ray.train(prompts("goal.max_frames=120"), trial=trial) for trial in ("one", "two")]
+    runs = [on_ray.train(prompts("goal.max_frames=120"), trial) for trial in ("one", "two")]
     assert runs[0].episode_returns == runs[1].episode_returns
     weights = [
         (on_ray.folder / trial / "models" / "policy" / "huggingface" / "model.safetensors")
@@ -115,19 +104,30 @@ def test_arithmetic_is_sampled_ahead_of_training_within_the_bound(on_ray: Watche
     assert max(on_ray.curve("trainer/policy_lag_versions")) <= 2
 
 
-def test_a_killed_sampler_is_made_anew_and_its_groups_are_counted(on_ray: Watched) -> None:
-    killed: list[int] = []
+KILLED_ONCE = """
+import os, pathlib, signal
 
-    def kill(figures: Any, save: Any) -> None:
-        if figures["frames"] >= 60 and not killed:
-            killed.extend(on_ray.pools[0].pids())
-            os.kill(killed[1], signal.SIGKILL)
+def vowels(prompts, completions, wanted):
+    try:
+        pathlib.Path("killed").touch(exist_ok=False)
+    except FileExistsError:
+        return [float(text.count(letter)) for text, letter in zip(completions, wanted)]
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
-    outcome = on_ray.train(prompts("goal.max_frames=240"), after=kill)
-    assert outcome.frames == 240, "its groups were asked again"
-    assert killed
-    # Of three groups the second sampler has one; an evaluation would have none.
-    assert sum(on_ray.curve("text/lost_groups")) >= 1
+
+def test_a_sampler_killed_within_a_round_is_made_anew_and_its_groups_are_counted(
+    on_ray: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (on_ray.folder / "killed_reward.py").write_text(KILLED_ONCE)
+    monkeypatch.delitem(sys.modules, "killed_reward", raising=False)
+    template = prompts("goal.max_frames=120", "source.reward=killed_reward.py:vowels")
+    outcome = on_ray.train(template)
+    assert outcome.frames == 120, "its groups were asked again"
+    assert (on_ray.folder / "killed").is_file()
+    # Of a round's three groups the first sampler has two, the second one.
+    assert sum(on_ray.curve("text/lost_groups")) in (1, 2)
+    assert sum(on_ray.curve("actor/workers_lost")) == 1
     assert max(on_ray.curve("trainer/policy_lag_versions")) == 0
 
 

@@ -12,8 +12,8 @@ import pytest
 from bray.templates.loading import load
 from bray.text.config import LanguageModelConfig, SamplingConfig, TextSourceConfig
 from bray.text.language_model import architecture_of, generation_settings, make_text_model
-from bray.text.sampler_worker import SamplerRecipe, SamplerWorker
-from bray.text.shared_weights import WeightsCarrier, as_carried, as_published
+from bray.text.samplers.sampler_worker import SamplerRecipe, SamplerWorker
+from bray.text.samplers.shared_weights import WeightsCarrier, as_carried, as_published
 from bray.text.task_loading import load_task
 from bray_core.errors import ConfigError, DeadlineError
 from bray_model import Model

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.text.config import TextSourceConfig
-from bray.text.players import check_samplers
 from bray.text.policy_gradient_config import VARIANTS, GRPOConfig
+from bray.text.samplers.players import check_samplers
 from bray.text.task_loading import demonstrations_of, load_task
 from bray.text.text_algorithm import TextAlgorithm
 from bray.text.text_source import TextSource

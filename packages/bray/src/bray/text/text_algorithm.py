@@ -28,11 +28,11 @@ from bray.text.language_model import (
     generation_settings,
     make_text_model,
 )
-from bray.text.players import make_players
 from bray.text.published_model import PublishedTextModel
 from bray.text.rounds import Rounds
 from bray.text.row_queue import RowQueue
-from bray.text.sampler_worker import SamplerRecipe
+from bray.text.samplers.players import make_players
+from bray.text.samplers.sampler_worker import SamplerRecipe
 from bray.text.tasks.small_models import small_model
 from bray.text.trainers.token_trainer import TokenTrainer
 from bray.training.algorithm import Algorithm, Pacing, Takes
@@ -147,7 +147,7 @@ class TextAlgorithm(Algorithm[C]):
         logs: Path,
     ) -> Rounds:
         """Return samplers in processes of their own, which take what is published."""
-        from bray.text.remote import RemoteRounds, RemoteWeights
+        from bray.text.samplers.remote import RemoteRounds, RemoteWeights
 
         has_gpu = self.config.device.startswith("cuda")
         recipe = SamplerRecipe(

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from ray import cloudpickle
 
-from bray.text.sampler_worker import SamplerRecipe, SamplerWorker
+from bray.text.samplers.sampler_worker import SamplerRecipe, SamplerWorker
+from bray.text.samplers.shared_weights import WeightsCarrier, as_carried
 from bray.text.samples import TextSample
-from bray.text.shared_weights import WeightsCarrier, as_carried
 from bray_core import metrics
 from bray_core.errors import BrayError, DeadlineError, WorkerLostError
 from bray_core.remote.calls import will_be_restarted

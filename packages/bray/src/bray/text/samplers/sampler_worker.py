@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from bray.text.config import SamplingConfig, TextSourceConfig
-from bray.text.players import make_players
+from bray.text.samplers.players import make_players
+from bray.text.samplers.shared_weights import FollowedWeights, HoldsNewest
 from bray.text.samples import TextSample
-from bray.text.shared_weights import FollowedWeights, HoldsNewest
 from bray_core.errors import BrayError
 from bray_model.text.config import TextModelConfig
 from bray_model.text.text_model import TextModel
