@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from text_projects import SMALL, TEMPLATE, make_project
 
 from bray.cli.launch import Launch
 from bray.composition.whole_run import completed_goal, run_template
@@ -23,46 +24,6 @@ from bray_model.text.text_model import TextModel
 
 pytestmark = pytest.mark.long
 
-SMALL = [
-    'model.config={"model_type":"llama","hidden_size":16,"intermediate_size":32,'
-    '"num_hidden_layers":1,"num_attention_heads":2}',
-    "model.characters=abc?",
-    "model.context=32",
-    "agent.max_tokens=4",
-    "least_informative=0",
-    "prompts_per_step=2",
-    "group_size=4",
-    "learning_rate=1e-2",
-    "goal.evaluation_episodes=4",
-]
-REWARD = """
-def vowels(prompts, completions, wanted):
-    return [float(text.count(letter)) for text, letter in zip(completions, wanted)]
-"""
-PLAY = """
-import json, os, urllib.request
-base = os.environ["OPENAI_BASE_URL"]
-
-def post(path, body):
-    request = urllib.request.Request(base + path, json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
-    return json.load(urllib.request.urlopen(request))
-
-while True:
-    messages, score = [{"role": "user", "content": "?"}], 0
-    for turn in range(2):
-        answer = post("/chat/completions", {"model": "policy", "messages": messages,
-                                            "max_tokens": 3, "temperature": 1.0})
-        said = answer["choices"][0]["message"]["content"] or ""
-        score += said.count("a")
-        messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "b"}]
-    post("/end", {"reward": score})
-"""
-TEMPLATE = (
-    "{% for m in messages %}{{ m.content }}<end>{% endfor %}"
-    "{% if add_generation_prompt %}?{% endif %}"
-)
-
 
 def trained(folder: Path, task: str, *settings: str, algorithm: str = "grpo") -> Outcome:
     template = compose(algorithm, task, [*settings])
@@ -74,12 +35,8 @@ def trained(folder: Path, task: str, *settings: str, algorithm: str = "grpo") ->
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of prompts, and a reward for a letter."""
-    monkeypatch.chdir(tmp_path)
-    rows = [{"prompt": f"{one}?", "wanted": "a"} for one in "abc" * 7]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "letter_reward.py").write_text(REWARD)
-    monkeypatch.delitem(sys.modules, "letter_reward", raising=False)
+    """A file of prompts, a reward for a letter, and a program that plays."""
+    make_project(tmp_path, monkeypatch)
     return tmp_path
 
 
@@ -174,7 +131,6 @@ def test_sessions_at_the_endpoint_become_samples_of_their_groups(tmp_path: Path)
 
 
 def test_a_program_plays_at_the_endpoint(files: Path) -> None:
-    (files / "play.py").write_text(PLAY)
     settings: list[Any] = [*SMALL, f"model.chat_template={TEMPLATE}", "max_lag=2"]
     program = f"source.program={sys.executable} play.py"
     try:

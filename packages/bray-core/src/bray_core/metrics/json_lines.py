@@ -38,7 +38,8 @@ COUNTS = frozenset(
         "chat/abandoned", "chat/completion_tokens", "chat/episodes", "chat/prompt_tokens",
         "chat/refused", "chat/requests", "chat/retokenised", "chat/retries",
         "chat/unparsed_tool_calls", "text/dropped_sessions", "text/failed_conversations",
-        "text/failed_rewards", "text/new_segments", "text/sampled_tokens", "text/samples",
+        "text/failed_rewards", "text/lost_groups", "text/new_segments",
+        "text/sampled_tokens", "text/samples",
         "text/sessions_without_reward", "text/stale_samples", "text/unparsed_calls",
     }
 )  # fmt: skip

@@ -14,8 +14,7 @@ from bray.run import Run
 from bray.text.drawn_source import DrawnSource
 from bray.text.preference_pairs import pack_pairs, pairs_of
 from bray.text.prompt_files import SUFFIXES
-from bray.text.sampling import AnswerSampler
-from bray.text.task_loading import load_task, make_rounds
+from bray.text.task_loading import load_task
 from bray.text.text_algorithm import TextAlgorithm
 from bray.text.trainers.preference_trainer import DPOConfig, PreferenceTrainer
 
@@ -39,8 +38,8 @@ class DPO(TextAlgorithm[DPOConfig]):
         rounds = None
         asked_of = source.held_out or source.environment
         if source.held_out is not None or not asked_of.endswith(SUFFIXES):
-            asked = load_task(replace(source, environment=asked_of))
-            rounds = make_rounds(source, asked, AnswerSampler(parts.model, self.parts.agent))
+            asked = replace(source, environment=asked_of, program=None, external=False)
+            _, rounds = self.players(run, parts, asked, load_task(asked), seed)
         trainer = PreferenceTrainer(
             parts.module,
             parts.queue,

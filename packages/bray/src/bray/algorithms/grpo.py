@@ -14,11 +14,9 @@ from typing import Any, ClassVar
 from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.text.config import TextSourceConfig
-from bray.text.endpoint_rounds import EndpointRounds
 from bray.text.policy_gradient_config import VARIANTS, GRPOConfig
-from bray.text.rounds import Rounds
-from bray.text.sampling import AnswerSampler
-from bray.text.task_loading import demonstrations_of, load_task, make_rounds
+from bray.text.samplers.players import check_samplers
+from bray.text.task_loading import demonstrations_of, load_task
 from bray.text.text_algorithm import TextAlgorithm
 from bray.text.text_source import TextSource
 from bray.text.trainers.policy_gradient_trainer import PolicyGradientTrainer
@@ -39,19 +37,18 @@ class GRPO(TextAlgorithm[GRPOConfig]):
         """Return what the paper of a variant sets."""
         return {f"trainer.{name}": value for name, value in VARIANTS.get(variant, {}).items()}
 
+    def check(self) -> None:
+        """Refuse settings without a model, and programs that the samplers cannot share."""
+        super().check()
+        check_samplers(self.parts.source, self.parts.actor.num_workers)
+
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Sample and train in turns, or at once; see `Algorithm`."""
         config, agent = self.config, self.parts.agent
         asked: TextSourceConfig = self.parts.source
         task = load_task(asked) if asked.environment else None
         parts = self.make_parts(run, seed)
-        sampler = AnswerSampler(parts.model, agent)
-        rounds = None if task is None else make_rounds(asked, task, sampler)
-        plays: Rounds | None = rounds
-        if asked.program is not None or asked.external:
-            logs = run.experiment.path / "programs"
-            plays = EndpointRounds(parts.model, asked, held_out=rounds, logs=logs, seed=seed)
-        assert plays is not None, "the settings say what plays"
+        plays, rounds = self.players(run, parts, asked, task, seed)
         made = ValuePolicyTrainer if config.baseline == "value" else PolicyGradientTrainer
         trainer = made(
             parts.module,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from bray.goal import Goal, Outcome
@@ -10,8 +10,7 @@ from bray.run import Run
 from bray.text.config import TokenTrainerConfig
 from bray.text.drawn_source import DrawnSource
 from bray.text.row_queue import pack_demonstrations
-from bray.text.sampling import AnswerSampler
-from bray.text.task_loading import demonstrations_of, load_task, make_rounds
+from bray.text.task_loading import demonstrations_of, load_task
 from bray.text.text_algorithm import TextAlgorithm
 from bray.text.trainers.supervised_trainer import SupervisedTrainer
 from bray_core.errors import ConfigError
@@ -58,7 +57,8 @@ class SFT(TextAlgorithm[SFTConfig]):
             model=parts.published,
             directory=run.experiment.checkpoints,
         )
-        rounds = make_rounds(self.parts.source, task, AnswerSampler(parts.model, self.parts.agent))
+        asked = replace(self.parts.source, program=None, external=False)
+        _, rounds = self.players(run, parts, asked, task, seed)
         source = DrawnSource(
             lambda count, rng: pack_demonstrations(
                 demonstrate(count, rng), int(trainer.progress()["version"])

@@ -149,6 +149,18 @@ class SamplingConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SamplersConfig:
+    """The processes that sample on Ray."""
+
+    num_workers: PositiveInt = 1
+    """Samplers on Ray, which share the groups of a round and the processes of a program; each has
+    the model, its cache and its endpoint. A local run samples in its own process."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TokenTrainerConfig:
     """What every trainer of tokens can be told; each algorithm adds its own."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,7 @@ def make_text_model(
     Raises:
         ConfigError: the model cannot be made; names the setting.
     """
-    settings = TextModelConfig(
-        max_rows=sampling.slots,
-        context_length=config.context,
-        prefill_tokens=max(1024, 32 * sampling.slots),
-        device=device,
-        seed=seed,
-    )
+    settings = generation_settings(config, sampling, seed=seed, device=device)
     if config.path is not None:
         made = TextModel.load(Path(config.path), settings, name="policy")
         if config.tokenizer is not None:
@@ -44,6 +40,19 @@ def make_text_model(
     if config.chat_template is not None:
         made.tokenizer.chat_template = config.chat_template
     return made
+
+
+def generation_settings(
+    config: LanguageModelConfig, sampling: SamplingConfig, *, seed: int, device: str = "cpu"
+) -> TextModelConfig:
+    """Return how a model generates; see `make_text_model`."""
+    return TextModelConfig(
+        max_rows=sampling.slots,
+        context_length=config.context,
+        prefill_tokens=max(1024, 32 * sampling.slots),
+        device=device,
+        seed=seed,
+    )
 
 
 def _new_model(config: LanguageModelConfig, settings: TextModelConfig, seed: int) -> TextModel:
@@ -111,6 +120,16 @@ def character_tokenizer(characters: str) -> Any:
     plain.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     plain.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=plain, eos_token=END, pad_token=END)
+
+
+def architecture_of(module: Any, eos_ids: Sequence[int]) -> Any:
+    """Return a copy of a module's configuration that names what ends an answer.
+
+    Files of a model may name more such tokens than its configuration does.
+    """
+    made = copy.deepcopy(module.config)
+    made.get_text_config().eos_token_id = list(eos_ids)
+    return made
 
 
 def adapted(module: Any, config: LanguageModelConfig) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -43,6 +43,7 @@ class PublishedTextModel:
         self._store = VersionStore(directory / "versions", Retention(keep_last=keep_versions))
         self._folder = directory / FOLDER_OF_A_TRIAL
         self._lora_scale = lora_scale
+        self._give: Callable[[Mapping[str, Any], int], object] | None = None
         known = self._store.versions()
         if known:
             model.publish(self._store.load(known[-1]), known[-1])
@@ -57,7 +58,18 @@ class PublishedTextModel:
         plain: Mapping[str, Any] = without_value_head(weights)
         if self._lora_scale is not None:
             plain = merged_weights(plain, self._lora_scale)
-        return self.text.publish(plain)
+        version = self.text.publish(plain)
+        if self._give is not None:
+            self._give(self.text.weights(), version)
+        return version
+
+    def share(self, give: Callable[[Mapping[str, Any], int], object]) -> None:
+        """Give what is published from now on to samplers in other processes, too.
+
+        Args:
+            give: weights by name, and their version → nothing; called in the publishing thread.
+        """
+        self._give = give
 
     async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
         """Refuse: a language model samples tokens, by `text.generate`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -15,20 +16,28 @@ from bray.goal import Goal, Outcome
 from bray.run import Run
 from bray.text.config import (
     LanguageModelConfig,
+    SamplersConfig,
     SamplingConfig,
     TextSourceConfig,
     TokenTrainerConfig,
 )
-from bray.text.language_model import adapted, check_fits, make_text_model
+from bray.text.language_model import (
+    adapted,
+    architecture_of,
+    check_fits,
+    generation_settings,
+    make_text_model,
+)
 from bray.text.published_model import PublishedTextModel
 from bray.text.rounds import Rounds
 from bray.text.row_queue import RowQueue
+from bray.text.samplers.players import make_players
+from bray.text.samplers.sampler_worker import SamplerRecipe
 from bray.text.tasks.small_models import small_model
 from bray.text.trainers.token_trainer import TokenTrainer
-from bray.training.algorithm import Algorithm, NoSettings, Pacing, Takes
-from bray.training.loop import Loop, Turn
+from bray.training.algorithm import Algorithm, Pacing, Takes
+from bray.training.loop import Loop, Turn, Turns
 from bray_core import metrics
-from bray_core.errors import ConfigError
 from bray_model.text.text_model import TextModel
 
 C = TypeVar("C", bound=TokenTrainerConfig)
@@ -42,13 +51,18 @@ class TextParts:
     """What samples."""
     published: PublishedTextModel
     """Where the trainer publishes to."""
+    architecture: Any
+    """Configuration of the model, as transformers has it."""
     module: nn.Module
     """What is trained."""
     queue: RowQueue
 
 
 class TextAlgorithm(Algorithm[C]):
-    """An algorithm that trains a language model, in one process."""
+    """An algorithm that trains a language model, in the process that runs it.
+
+    What samples is in this process, too, or on Ray in processes of its own.
+    """
 
     example = "bray.text.tasks.addition:Addition"
     budget = 100_000
@@ -60,7 +74,7 @@ class TextAlgorithm(Algorithm[C]):
         "model": LanguageModelConfig,
         "agent": SamplingConfig,
         "source": TextSourceConfig,
-        "actor": NoSettings,
+        "actor": SamplersConfig,
         "trainer": TokenTrainerConfig,
     }
 
@@ -82,13 +96,8 @@ class TextAlgorithm(Algorithm[C]):
             capacity: replays that the queue holds.
 
         Raises:
-            ConfigError: the model cannot be made, or the runtime is another.
+            ConfigError: the model cannot be made.
         """
-        if not run.is_local:
-            raise ConfigError(
-                f"runtime: {self.title} trains in one process, got 'ray': leave --runtime out; "
-                "several ranks train under torchrun, see docs/guides/language-models.md"
-            )
         config: LanguageModelConfig = self.parts.model
         model = run.close_with(
             make_text_model(config, self.parts.agent, seed=seed, device=self.config.device)
@@ -101,8 +110,69 @@ class TextAlgorithm(Algorithm[C]):
             keep_versions=keep,
             lora_scale=config.lora_alpha / config.lora_rank if config.lora_rank else None,
         )
-        module = adapted(model.new_module(), config)
-        return TextParts(model=model, published=published, module=module, queue=RowQueue(capacity))
+        module = model.new_module()
+        return TextParts(
+            model=model,
+            published=published,
+            architecture=architecture_of(module, model.eos_ids),
+            module=adapted(module, config),
+            queue=RowQueue(capacity),
+        )
+
+    def players(
+        self, run: Run, parts: TextParts, source: TextSourceConfig, task: Any, seed: int
+    ) -> tuple[Rounds, Rounds | None]:
+        """Return what plays in training, and what plays evaluations; None: nothing can.
+
+        Args:
+            run: says where they are, and closes those in other processes.
+            parts: from `make_parts`.
+            source: what is played.
+            task: what `load_task` returned; None: programs alone know it.
+            seed: seed of the run.
+        """
+        logs = run.experiment.path / "programs"
+        if run.is_local:
+            return make_players(parts.model, self.parts.agent, source, task, logs=logs, seed=seed)
+        rounds = self._samplers(run, parts, source, task, seed, logs)
+        return rounds, None if task is None else rounds
+
+    def _samplers(
+        self,
+        run: Run,
+        parts: TextParts,
+        source: TextSourceConfig,
+        task: Any,
+        seed: int,
+        logs: Path,
+    ) -> Rounds:
+        """Return samplers in processes of their own, which take what is published."""
+        from bray.text.samplers.remote import RemoteRounds, RemoteWeights
+
+        has_gpu = self.config.device.startswith("cuda")
+        recipe = SamplerRecipe(
+            architecture=parts.architecture,
+            tokenizer=parts.model.tokenizer,
+            generation=generation_settings(
+                self.parts.model,
+                self.parts.agent,
+                seed=seed,
+                device="cuda" if has_gpu else self.config.device,  # each sees its own alone
+            ),
+            agent=self.parts.agent,
+            source=source,
+            logs=logs.resolve(),
+            seed=seed,
+            threads=self.config.trainer_threads,
+            num_workers=self.parts.actor.num_workers,
+        )
+        published = parts.published
+        weights = run.close_with(RemoteWeights(published.text.weights(), published.version))
+        published.share(weights.give)
+        rounds = RemoteRounds(
+            recipe, task, weights, lambda: published.version, num_gpus=float(has_gpu)
+        )
+        return run.close_with(rounds)
 
     def conduct(
         self,
@@ -127,13 +197,15 @@ class TextAlgorithm(Algorithm[C]):
         """
         run.close_with(source)
         evaluation = None if rounds is None else TextEvaluation(rounds, goal, self.config, seed)
+        made, turn = _kept_here(run, trainer), Turn(steps=1)
         outcome = Loop(
             run,
             f"{self.title} on {self.parts.source.title}",
-            trainer=run.trainer("trainer", lambda: trainer),
+            trainer=made,
             source=source,
             model=parts.published,
-            turn=Turn(steps=1),
+            turn=turn,
+            advance=Turns(made, source, turn),
             goal=goal,
             evaluate=lambda: None if evaluation is None else evaluation(),
             evaluate_every=self.config.evaluate_every,
@@ -146,6 +218,19 @@ class TextAlgorithm(Algorithm[C]):
     @abstractmethod
     def train(self, run: Run, *, goal: Goal, seed: int = 1) -> Outcome:
         """Train until the goal is reached or its budget is used up; see `Algorithm`."""
+
+
+def _kept_here(run: Run, trainer: TokenTrainer) -> Any:
+    """Return a run's trainer, which is in this process on Ray, too."""
+    if run.is_local:
+        return run.trainer("trainer", lambda: trainer)
+    run.close_with(_StopsAtTheEnd(trainer))
+    return trainer if run.retention is None else run.retention.trainer_factory(lambda: trainer)()
+
+
+class _StopsAtTheEnd:
+    def __init__(self, trainer: TokenTrainer) -> None:
+        self.close = trainer.stop  # it writes a checkpoint
 
 
 class TextEvaluation:
