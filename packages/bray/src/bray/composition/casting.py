@@ -12,6 +12,7 @@ from bray.composition.loaded import check_loaded, player_of
 from bray.composition.part_errors import PartNames, errors_of
 from bray.composition.roster import Roster
 from bray.games.exported_opponents import ExportedOpponents
+from bray.games.match_scores import game_score, sides_by_seat
 from bray.games.named_opponents import named_opponent
 from bray.goal import Goal
 from bray.sources.wire.seat_players import CastMaker
@@ -19,6 +20,7 @@ from bray.templates.composition import AgentPart, SourcePart
 from bray.training.learner import Learner
 from bray_actor import Played
 from bray_actor.multi_agent.seat import Cast, FixedCast, Seat
+from bray_core.errors import ConfigError
 from bray_core.spaces import Spaces
 
 
@@ -142,7 +144,25 @@ class FixedCasting:
         return seats_by_agent(self._roster, self._source, seats, self._exports)
 
     def check(self, main: str, goal: Goal) -> None:
-        """Do nothing: nobody is drawn."""
+        """Refuse a goal of games won where nobody else plays, or an opponent of one's choice.
+
+        Raises:
+            ConfigError: names the goal's setting.
+        """
+        names = {part.name: part for part in self._roster.parts(self._source).values()}
+        if goal.win_rate is None or main not in self._roster.learners(self._source):
+            return
+        if goal.against is not None:
+            raise ConfigError(
+                f"goal.against: expected a source of kind matches, got {goal.against!r} with kind "
+                f"agents, where the others are those of sources.{self._source.name}.agents: "
+                "name it there, or remove `against`"
+            )
+        if len({_seat_name(self._roster, one) for one in names.values()}) < 2:
+            raise ConfigError(
+                f"goal.win_rate: expected several policies in sources.{self._source.name}.agents, "
+                f"got {main} alone, which wins against nobody: `kind: matches` lets it play itself"
+            )
 
     def after(self, played: Played) -> Any:
         """Return None: nobody else ever plays."""
@@ -151,5 +171,14 @@ class FixedCasting:
     def evaluate(
         self, games: EvaluationGames, seats: Mapping[str, Seat], main: str, goal: Goal
     ) -> Sequence[float]:
-        """Return the mean return of the learner's agents in each game of the snapshots."""
-        return returns_of(games.play(FixedCast(self._seated(seats))), main)
+        """Return the mean return of the learner's agents in each game of the snapshots; for a
+        rate of games won 1, 0.5 or 0: whether it is greater than that of each other policy's."""
+        results = games.play(FixedCast(self._seated(seats)))
+        if goal.win_rate is None:
+            return returns_of(results, main)
+        return [game_score(result, main, sides_by_seat(result)) for result in results]
+
+
+def _seat_name(roster: Roster, part: AgentPart) -> str:
+    learner = roster.composition.learner_of(part.name)
+    return part.name if learner is None else learner.name

@@ -9,10 +9,11 @@ from typing import Any
 
 from bray.composition.casting import learner_seats
 from bray.composition.composed_launch import ComposedLaunch
-from bray.composition.evaluation import EvaluationGames
+from bray.composition.evaluation import EvaluationGames, returns_of
 from bray.composition.goal_opponents import GoalOpponents
 from bray.composition.roster import Roster
 from bray.games.evaluate_match import evaluate_match
+from bray.games.evaluation_cast import EvaluationCast
 from bray.games.exported_opponents import ExportedOpponents
 from bray.games.match_cast import MatchCast
 from bray.games.matchmaker import Matchmaker
@@ -99,8 +100,14 @@ class MatchCasting:
     def evaluate(
         self, games: EvaluationGames, seats: Mapping[str, Seat], main: str, goal: Goal
     ) -> Sequence[float]:
-        """Return the score of each game against the opponent that the goal names."""
+        """Return the score of each game against the opponent that the goal names; where it has a
+        return to reach, or sides have their own aims, the mean return of the learner's agents."""
         opponents = self._opponents.opponents(main, goal.against, seats)
+        plays = group_of(self._groups, main).sides
+        is_unlike = len(self._groups) > 1
+        if goal.win_rate is None and (is_unlike or goal.episode_return is not None):
+            cast = EvaluationCast(seats[main], opponents, self._sides, plays)
+            return returns_of(games.play(cast), main)
         with games.environments() as environments:
             return evaluate_match(
                 seats[main],
@@ -109,7 +116,7 @@ class MatchCasting:
                 games.number,
                 games.seed,
                 sides=self._sides,
-                plays=group_of(self._groups, main).sides,
+                plays=plays,
             )
 
 

@@ -64,8 +64,8 @@ def seating_of(
     owner_of = {side: _owner(source, side, agents, owners) for side, agents in sides.items()}
     if len(sides) < 2:
         raise ConfigError(
-            f"sources.{source.name}.agents: expected two policies or more, as a match has two sides "
-            f"or more, got {dict(source.agents)}"
+            f"sources.{source.name}.agents: expected two policies or more, as a match has two "
+            f"sides or more, got {dict(source.agents)}"
         )
     return MatchSeating(sides, _groups(sides, owner_of, spaces, config.changes_sides))
 
@@ -162,9 +162,11 @@ class _Owners:
                 if learner is not None:
                     return learner.name
         written = ", ".join(self._source.agents) or "nothing"
+        are_alike = len(_kinds(self._spaces)) == 1
+        why = "with `changes_sides: false` sides have" if are_alike else "sides that differ have"
         raise ConfigError(
-            f"{self._key}: expected who plays {agent}, as each side has a policy of its own, got "
-            f"{written}: {self._remedy()}"
+            f"{self._key}: expected who plays {agent}, as {why} a policy each, got {written}: "
+            f"{self._remedy()}"
         )
 
     def _remedy(self) -> str:
