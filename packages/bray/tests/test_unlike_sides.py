@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chase_game import CAT, MOUSE
 from composed_runs import train
 from test_composition_runs import run_of
 from toy_matches import learner_seat, make_model, publish
@@ -77,6 +79,12 @@ def played(cat: str, mouse: str, won: float) -> GameResult:
     seats = {"cat": cat, "mouse_0": mouse, "mouse_1": mouse}
     returns = {"cat": won, "mouse_0": -won, "mouse_1": -won}
     return GameResult(seats, returns, dict.fromkeys(seats, 1))
+
+
+def who_met(trial: Path) -> set[tuple[str, str]]:
+    """Return the pairs of players that have results in a trial's league."""
+    payoff = json.loads((trial / "league.json").read_text())["payoff"]
+    return {(payoff["players"][i], payoff["players"][j]) for i, j, *_ in payoff["results"]}
 
 
 # Who plays.
@@ -164,8 +172,7 @@ def test_unlike_sides_learn_from_each_other_and_their_past(tmp_path: Path) -> No
     assert all(version > 1 for version, _ in first["weights"].values())
     state = json.loads((first["path"] / "league.json").read_text())
     assert {name.partition(":")[0] for name in state["versions"]} == {"cat", "mouse"}
-    players = state["payoff"]["players"]
-    met = {(players[i], players[j]) for i, j, *_ in state["payoff"]["results"]}
+    met = who_met(first["path"])
     assert ("cat", "mouse") in met
     assert all(len({name.partition(":")[0] for name in pair}) == 2 for pair in met)
     assert any(":" in name for pair in met for name in pair)
@@ -176,26 +183,29 @@ def test_alike_sides_of_an_unlike_match_are_played_by_both(tmp_path: Path) -> No
         "    opponents", "    sides: {a: cat_0, b: cat_1, c: mouse_0, d: mouse_1}\n    opponents"
     )
     found = run_of(tmp_path, text, exports=False)
-    state = json.loads((found["path"] / "league.json").read_text())
-    players = state["payoff"]["players"]
-    met = {(players[i], players[j]) for i, j, *_ in state["payoff"]["results"]}
+    met = who_met(found["path"])
     assert any(one == "cat" and other.startswith("cat:") for one, other in met)
     assert ("cat", "mouse") in met
 
 
+@pytest.mark.long
 def test_each_may_be_held_to_its_side_of_a_match_of_equals(tmp_path: Path) -> None:
     text = CHASE.replace(f"{GAME}:Chase", "bray:tic-tac-toe").replace(
         'agents: {cat: cat, "mouse_*": mouse}',
         "agents: {player_0: cat, player_1: mouse}\n    changes_sides: false",
     )
     found = run_of(tmp_path, text, exports=False)
-    state = json.loads((found["path"] / "league.json").read_text())
-    players = state["payoff"]["players"]
-    met = {(players[i], players[j]) for i, j, *_ in state["payoff"]["results"]}
+    met = who_met(found["path"])
     assert all(len({name.partition(":")[0] for name in pair}) == 2 for pair in met)
 
 
-@pytest.mark.parametrize("against", ["mouse", "random", "mouse:v1", "v1", None])
+@pytest.mark.parametrize(
+    "against",
+    [
+        "v1",
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("mouse", "random", "mouse:v1", None)),
+    ],
+)
 def test_a_rate_of_games_won_is_measured_against_who_plays_the_other_side(
     against: str | None, tmp_path: Path
 ) -> None:
@@ -282,6 +292,7 @@ def test_one_policy_of_unlike_sides_is_told_a_template_that_works(
     assert train(tmp_path / "it.yaml", tmp_path / "it", exports=False).frames >= 64
 
 
+@pytest.mark.long
 def test_the_trial_is_watched_and_each_side_by_who_plays_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -304,3 +315,42 @@ def test_the_trial_is_watched_and_each_side_by_who_plays_it(
         capsys.readouterr().err
     )
     assert main(["watch", str(trial), "--against", str(trial)]) == 0
+
+
+# Over the wire, and on Ray.
+
+
+WIRE = f"""
+models:
+  cat: {{hidden: [8], spaces: {CAT}}}
+  mouse: {{hidden: [8], spaces: {MOUSE}}}
+trainers:
+  cat: {PPO}
+  mouse: *ppo
+sources:
+  game:
+    kind: matches
+    command: >-
+      {sys.executable} -m bray_actor.gamecores.multi_agent_gamecore --env {GAME}:Chase
+      --address {{address}} --lanes {{lanes}} --seed {{seed}} --lane-offset {{first_lane}}
+    lanes: 2
+    agents: {{cat: cat, "mouse_*": mouse}}
+    opponents: {{freeze_every: 100}}
+goal: {{agent: cat, max_frames: 800}}
+"""
+ON_RAY = pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(280)])
+
+
+@pytest.mark.parametrize("runtime", [pytest.param("local", marks=pytest.mark.long), ON_RAY])
+@pytest.mark.parametrize("text", [WIRE, CHASE], ids=["wire", "in the workers"])
+def test_unlike_sides_learn_over_the_wire_and_on_ray(
+    text: str, runtime: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if runtime == "ray":
+        request.getfixturevalue("ray_cluster")
+    path = run_of(tmp_path, text, exports=False, runtime=runtime)["path"]
+    state = json.loads((path / "league.json").read_text())
+    assert {name.partition(":")[0] for name in state["versions"]} == {"cat", "mouse"}
+    met = who_met(path)
+    assert ("cat", "mouse") in met
+    assert all(len({name.partition(":")[0] for name in pair}) == 2 for pair in met)
