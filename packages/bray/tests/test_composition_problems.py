@@ -144,8 +144,16 @@ CASES = {
     "who plays by itself": (
         "trainers: {a: {algorithm: ppo},\n  b: {algorithm: es}}\ngoal: {agent: a}\n"
         "sources: {m: {kind: agents, environment: x, agents: {x: a, y: b}}}",
-        "2: trainers.b.algorithm: 'es' does not learn side by side with others: each of its "
-        "episodes is played by other weights, all of one version; train it alone, or choose",
+        "2: trainers.b.algorithm: 'es' does not learn side by side with others, nor in games of "
+        "several agents: each of its episodes is played by other weights, all of one version; "
+        "train it alone: `bray train es CartPole-v1`, or a template with `algorithm: es` and "
+        "`source: {environment: CartPole-v1}`, or choose",
+    ),
+    "who plays by a search": (
+        "algorithm: alphazero\nsource: {kind: matches, environment: x}",
+        "1: trainers.policy.algorithm: 'alphazero' does not learn side by side with others, nor in "
+        "games of several agents: it plays by a search through the game's rules, not by asking its "
+        "policy; train it alone: `bray train alphazero connect-four`, or a template with",
     ),
     "an agent of two players": (
         PPO + GYM + "agents: {a: {}, x: {play: random, model: a}}",
@@ -357,6 +365,13 @@ def test_the_short_form_refuses_the_goals_of_named_parts(setting: str) -> None:
     name = setting.partition(":")[0]
     assert problems(text)[0].startswith(
         f"3: goal.{name}: expected in a template with named agents or matches alone, got "
+    )
+
+
+def test_a_goal_of_games_won_is_refused_where_one_trains_alone() -> None:
+    text = "algorithm: alphazero\nsource: {environment: connect-four}\ngoal: {win_rate: 0.6}"
+    assert problems(text)[0].endswith(
+        "remove it: AlphaZero trains alone, and decides by episode_return"
     )
 
 

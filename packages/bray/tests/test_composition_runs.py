@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from composed_runs import train
 
 import bray
 from bray.composition.exports import export_all
@@ -187,6 +188,11 @@ SHARED = MIXED.replace(
 ).replace('"*": far', '"*": near')
 
 
+SHARED_GAMES = MIXED_GAMES.replace(
+    "buffer: near}, far: {model: policy, buffer: far}}", "buffer: {near: 3, far: 1}}}"
+).replace('"*": far', '"*": near')
+
+
 def test_what_an_agent_records_may_be_shared_out_to_replays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +213,41 @@ def test_what_an_agent_records_may_be_shared_out_to_replays(
     assert again["weights"] == found["weights"], "a seed repeats"
     games = MIXED_GAMES.replace("buffer: near}", "buffer: {near: 1, far: 1}}")
     assert run_of(tmp_path, games, exports=False, trial="games")["weights"]["policy"][0] > 1
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.timeout(280)
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("text", [SHARED, SHARED_GAMES], ids=["environments", "games"])
+def test_workers_on_ray_share_what_they_record_out_to_replays(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Mapping[str, Any]] = []
+
+    def shared_out(buffers: Mapping[str, Any]) -> SharedOut:
+        given.append({name: buffer for name, (buffer, _) in buffers.items()})
+        return SharedOut(buffers)
+
+    monkeypatch.setattr("bray.composition.source_maker.SharedOut", shared_out)
+    pushed: dict[str, int] = {}
+
+    def look(run: bray.Run) -> None:
+        pushed.update({name: int(one.stats()["pushed"]) for name, one in given[0].items()})
+
+    (tmp_path / "shared.yaml").write_text(text + "actors: {short: {num_workers: 2}}\n")
+    found = train(
+        tmp_path / "shared.yaml",
+        tmp_path / "shared",
+        "goal.max_frames=6000",
+        exports=False,
+        look=look,
+        runtime="ray",
+    )
+    assert found.version > 1
+    # Each worker shares out its own segments: they differ by one segment each.
+    assert 2.5 < pushed["near"] / pushed["far"] < 3.5
+    assert sum(pushed.values()) >= 0.9 * 6000
 
 
 @pytest.mark.parametrize(

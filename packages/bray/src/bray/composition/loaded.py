@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,25 @@ def player_of(part: AgentPart) -> str:
             "model, or give the folder of one export"
         )
     return str(own)
+
+
+def export_among(folder: Path, models: Sequence[str]) -> Path:
+    """Return the export of a trial of several policies that plays as some models do.
+
+    Args:
+        folder: folder of a trial or an export.
+        models: names of the models whose sides it shall play.
+
+    Returns:
+        The export of the first of these names; the folder itself where there is none, or but one.
+
+    Raises:
+        NotFoundError: there is no export.
+    """
+    found = find_exports(folder)
+    by_name = {export.parents[1].name: export for export in found}
+    own = next((by_name[model] for model in models if model in by_name), None)
+    return folder if len(found) < 2 or own is None else own
 
 
 def loaded_spaces(part: AgentPart) -> Mapping[str, Any] | None:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bray.composition.loaded import loaded_spaces
+from bray.composition.match_seating import MatchSeating, seating_of
 from bray.composition.part_errors import PartNames, errors_of
 from bray.composition.team_games import games_spec
 from bray.sources.environments import read_spaces
@@ -39,10 +40,16 @@ class Roster:
         """Make an environment of each source, and read what its agents see and may do.
 
         Raises:
-            ConfigError: an environment is unknown, or a simulator's spaces are not said.
+            ConfigError: an environment is unknown, a simulator's spaces are not said, or the sides
+                of a match differ, and have no policies of their own.
         """
         found = {name: _named_spaces(composition, one) for name, one in composition.sources.items()}
-        return cls(composition=composition, agents=found)
+        roster = cls(composition=composition, agents=found)
+        for source in composition.sources.values():
+            if isinstance(source.config, MatchesSourceConfig):
+                with errors_of(PartNames.of_source(source)):
+                    roster.seating(source)
+        return roster
 
     def part_of(self, source: SourcePart, agent: str) -> AgentPart:
         """Return who answers for an agent of a source.
@@ -90,6 +97,15 @@ class Roster:
         names = {one.name for one in found if one is not None}
         return [name for name in self.composition.learners if name in names]
 
+    def seating(self, source: SourcePart) -> MatchSeating:
+        """Return who may play which sides of a source of matches.
+
+        Raises:
+            ConfigError: sides differ that have no policies of their own.
+        """
+        agents = self.agents[source.name]
+        return seating_of(self.composition, source, agents, self.learners(source))
+
     def spaces_of(self, learner: str) -> Spaces:
         """Return what a learner's policy sees and may do, the same in all that it plays.
 
@@ -126,8 +142,10 @@ class Roster:
 
     def _played_by(self, source: SourcePart, learner: str) -> Sequence[tuple[str, Spaces]]:
         agents = self.agents[source.name]
-        if isinstance(source.config, MatchesSourceConfig):  # any learner may play any side
-            return list(agents.items()) if learner in self.learners(source) else []
+        if isinstance(source.config, MatchesSourceConfig):
+            if learner not in self.learners(source):
+                return []
+            return [(agent, agents[agent]) for agent in self.seating(source).agents_of(learner)]
         return [
             (agent, agents[agent])
             for agent, part in self.parts(source).items()
@@ -192,8 +210,11 @@ def _of_sides(composition: Composition, source: SourcePart) -> dict[str, Spaces]
             '{red: "red*", blue: "blue*"}, got none: a simulator does not tell who plays together'
         )
     learning = [one for one in composition.agents if composition.learner_of(one) is not None]
-    spaces = _declared(composition, source, learning[0])
-    return {str(pattern): spaces for pattern in source.config.sides.values()}
+    found = {}
+    for side in map(str, source.config.sides.values()):
+        fitting = (a for p, a in source.agents.items() if p == side or fnmatchcase(side, p))
+        found[side] = _declared(composition, source, next(fitting, learning[0]))
+    return found
 
 
 def _of_one(composition: Composition, source: SourcePart, agent: str) -> Spaces:

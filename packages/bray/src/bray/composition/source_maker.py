@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from bray.composition.casting import Casting, casting_of
+from bray.composition.casting import Casting, FixedCasting
 from bray.composition.composed_launch import ComposedLaunch
+from bray.composition.match_casting import MatchCasting
 from bray.composition.own_source import OwnSource
 from bray.composition.roster import names_agents
 from bray.composition.team_games import games_spec
 from bray.composition.turn_shares import TurnShares
 from bray.composition.turns import PlayingSource
 from bray.sources.games import GamesPlay
+from bray.sources.multi_agent_config import MatchesSourceConfig
 from bray.sources.source_kind import SourceKindConfig
 from bray.sources.wire.gamecore_play import GamecorePlay
 from bray.sources.wire.seat_plan import AnySeat, SeatPlan
@@ -148,7 +150,7 @@ class SourceMaker:
     def _games(self, part: SourcePart) -> PlayingSource:
         """Return environments of several agents, stepped by the workers."""
         config: Any = part.config
-        casting = casting_of(replace(self._launch, learners=self._recordings(part)), part)
+        casting = _casting_of(replace(self._launch, learners=self._recordings(part)), part)
         self.castings[part.name] = casting
         if config.is_simulator:
             return self._simulators(part, casting)
@@ -212,6 +214,12 @@ class SourceMaker:
         for pattern, seat in casting.frozen.items():
             seats.setdefault(patterns[pattern], seat)
         return {pattern: seats[name] for pattern, name in patterns.items()}
+
+
+def _casting_of(launch: ComposedLaunch, source: SourcePart) -> Casting:
+    """Return who plays the games of a source."""
+    is_match = isinstance(source.config, MatchesSourceConfig)
+    return MatchCasting(launch, source) if is_match else FixedCasting(launch, source)
 
 
 def _playing_in(parts: Parts, source: Any) -> Parts:

@@ -23,6 +23,7 @@ def evaluate_match(
     seed: int,
     *,
     sides: Sides,
+    plays: Sequence[str] = (),
     max_steps: int = MAX_STEPS,
 ) -> list[float]:
     """Play games against an opponent and return the scores; nothing is recorded.
@@ -34,6 +35,7 @@ def evaluate_match(
         num_games: Number of games; 100 tell a win rate to about ±0.1.
         seed: Seed of the environments and draws.
         sides: Agents by side.
+        plays: Sides that the policy plays; empty: all.
         max_steps: Steps of a game after which it is cut.
 
     Returns:
@@ -44,6 +46,6 @@ def evaluate_match(
             no opponent.
         Exception: the error of a model.
     """
-    cast = EvaluationCast(seat, opponent, sides)
+    cast = EvaluationCast(seat, opponent, sides, plays)
     results = play_games(environments, cast, num_games, seed, max_steps=max_steps)
     return [game_score(result, seat.name, sides) for result in results]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bray.games.pairings import LATEST, Opponent, Pairings, learner_of, player_name
+from bray.games.side_groups import SideGroups, group_of, group_of_side, one_group
 from bray.games.sides import Sides
 from bray_actor.multi_agent.seat import Seat
 from bray_core.errors import ConfigError
@@ -19,14 +20,15 @@ _PHASE = "opponent"
 class MatchCast:
     """Draws for each game a learner, its side, and its opponents on the others.
 
-    A learner that meets itself as it is now plays all sides, and all are recorded. Nobody else than
-    the learner that was drawn is recorded. Until the first `Pairings` come every learner meets
-    itself.
+    A learner that meets itself as it is now plays all sides, and all are recorded. On sides that it
+    cannot play itself it meets those who can; as they are now they are recorded, too. Nobody else
+    is recorded. Until the first `Pairings` come all meet themselves and each other as they are now.
 
     Args:
         sides: Agents by side, as `bray.games.sides.sides_of` returns them.
         learners: Seats of those who learn, by name, with their buffers.
         shares: Share of the games by learner, compared with those of the others; None: all alike.
+        groups: Which learners may play which sides; None: any of them plays any side.
 
     Raises:
         ConfigError: there is no learner, a seat has another name or no buffer, or the shares are
@@ -45,21 +47,32 @@ class MatchCast:
         learners: Mapping[str, Seat],
         *,
         shares: Mapping[str, float] | None = None,
+        groups: SideGroups | None = None,
     ) -> None:
         _check_learners(learners)
         self._sides = dict(sides)
         self._learners = dict(learners)
         self._shares = _checked_shares(learners, shares)
-        self._weights: dict[str, dict[str, float]] = {name: {name: 1.0} for name in learners}
+        self._groups = groups or one_group(sides, learners)
+        self._weights = {name: self._first_weights(name) for name in learners}
+        """Weights of a learner's opponents, by learner and by side."""
         self._opponents: dict[str, Seat] = {}
+
+    def _first_weights(self, learner: str) -> dict[str, dict[str, float]]:
+        own = group_of(self._groups, learner)
+        return {
+            side: dict.fromkeys((learner,) if group == own else group.learners, 1.0)
+            for group in self._groups
+            for side in group.sides
+        }
 
     def draw(self, generator: random.Random) -> Mapping[str, Seat]:
         """Return the seat of each agent of the next game."""
         learner = _pick(self._shares, generator)
-        mine = generator.choice(list(self._sides))
+        mine = generator.choice(group_of(self._groups, learner).sides)
         seats: dict[str, Seat] = {}
         for side, agents in self._sides.items():
-            name = learner if side == mine else _pick(self._weights[learner], generator)
+            name = learner if side == mine else _pick(self._weights[learner][side], generator)
             seats.update(dict.fromkeys(agents, self._seat(name)))
         return seats
 
@@ -71,7 +84,7 @@ class MatchCast:
 
         Raises:
             ConfigError: it is something else, or says nothing of a learner, or names an opponent
-                without a model.
+                without a model, or nobody who may play a side.
         """
         if not isinstance(news, Pairings):
             raise ConfigError(f"news: expected Pairings, got {type(news).__name__}")
@@ -79,13 +92,25 @@ class MatchCast:
         if missing:
             raise ConfigError(f"news: expected opponents of each learner, got none of {missing}")
         met = [each for name in self._learners for each in news.opponents[name]]
-        self._opponents = {
+        opponents = {
             each.name: self._opponent(each) for each in met if each.name not in self._learners
         }
-        self._weights = {
-            name: {each.name: each.weight for each in news.opponents[name]}
-            for name in self._learners
-        }
+        self._weights = {name: self._told_weights(name, news) for name in self._learners}
+        self._opponents = opponents
+
+    def _told_weights(self, learner: str, news: Pairings) -> dict[str, dict[str, float]]:
+        """Return the weights of a learner's opponents on each side that they may play."""
+        own, found = group_of(self._groups, learner), {}
+        for side in self._sides:
+            group = group_of_side(self._groups, side)
+            of_side = {e.name: e.weight for e in news.opponents[learner] if group.may_play(e.name)}
+            if not of_side and (group != own or len(own.sides) > 1):
+                raise ConfigError(
+                    f"news: expected opponents of {learner} on side {side!r}, got "
+                    f"{[each.name for each in news.opponents[learner]]}"
+                )
+            found[side] = of_side
+        return found
 
     def _seat(self, name: str) -> Seat:
         return self._learners.get(name) or self._opponents[name]

@@ -51,6 +51,14 @@ def pair_scores(result: GameResult, sides: Sides) -> list[PairScore]:
     ]
 
 
+def sides_by_seat(result: GameResult) -> Sides:
+    """Return the agents of a game by who played them: where each policy is a side."""
+    found: dict[str, tuple[str, ...]] = {}
+    for agent, seat in result.seats.items():
+        found[seat] = (*found.get(seat, ()), agent)
+    return found
+
+
 def game_score(result: GameResult, seat: str, sides: Sides) -> float:
     """Return how a seat that plays one side did against all others.
 

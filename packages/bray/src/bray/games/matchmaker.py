@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from bray.games.frozen_versions import FrozenVersions
 from bray.games.league_file import read_league, write_league
 from bray.games.match_ratings import PlayerRating, SkillRatings, elo_ratings
 from bray.games.match_scores import pair_scores
+from bray.games.opponent_draw import OpponentDraw
 from bray.games.opponent_rules import (
     ease,
     league_rules,
@@ -22,8 +22,9 @@ from bray.games.opponent_rules import (
     surely_beats,
     version_weights,
 )
-from bray.games.pairings import LATEST, Opponent, Pairings, learner_of, player_name
-from bray.games.sides import Sides
+from bray.games.pairings import LATEST, Pairings, learner_of, player_name
+from bray.games.side_groups import SideGroups, one_group
+from bray.games.sides import Sides, sides_in
 from bray.sources.opponents_config import OpponentsConfig
 from bray_actor.multi_agent.seat import GameResult
 from bray_algo.league.alphastar import FrozenCopy, League
@@ -54,6 +55,7 @@ class Matchmaker:
         path: Path of the league's file, `league.json` of a trial; one that exists is taken up, and
             all goes on exactly as it would have. `bray view` shows it.
         sides: Agents by side.
+        groups: Which learners may play which sides; None: any of them plays any side.
         seed: Seed of the draws.
         opponents_at_once: Number of opponents that are drawn for each learner and pairing.
         champion_win_rate: Win rate that a new champion must surely exceed against the old one.
@@ -78,6 +80,7 @@ class Matchmaker:
         path: Path,
         *,
         sides: Sides,
+        groups: SideGroups | None = None,
         seed: int,
         opponents_at_once: int = OPPONENTS_AT_ONCE,
         champion_win_rate: float = CHAMPION_WIN_RATE,
@@ -89,10 +92,14 @@ class Matchmaker:
         self.pinned: set[str] = set()
         """Versions that `pin` named."""
         self._sides = sides
-        self._at_once = opponents_at_once
         self._champion_win_rate = champion_win_rate
         self._rules = league_rules(config)
-        self._rng = np.random.default_rng([seed, 1])
+        self._draw = OpponentDraw(
+            config,
+            groups or one_group(sides, models),
+            np.random.default_rng([seed, 1]),
+            opponents_at_once,
+        )
         self._league = League(roles_of(config, models), rules=self._rules, seed=seed)
         self._skills = SkillRatings(models)
         self._versions = FrozenVersions(models)
@@ -140,13 +147,14 @@ class Matchmaker:
         """Count matches, of more than two sides each pair of them.
 
         A learner's matches against itself do not count, nor those of players that are unknown, as
-        are scripts and versions that were dropped meanwhile.
+        are scripts and versions that were dropped meanwhile, nor games of other sides.
 
         Args:
             results: Matches as they ended.
         """
         for result in results:
-            for pair in pair_scores(result, self._sides):
+            sides = sides_in(list(result.seats), self._sides)
+            for pair in () if sides is None else pair_scores(result, sides):
                 one, other = self._player(pair.one), self._player(pair.other)
                 if one != other and one in self.payoff and other in self.payoff:
                     self._league.record(one, other, pair.score)
@@ -158,38 +166,16 @@ class Matchmaker:
 
     def pairings(self) -> Pairings:
         """Draw whom each learner meets until the next pairings."""
-        drawn = {name: self._draw(name) for name in self.learners}
-        return Pairings(
-            {
-                learner: tuple(
-                    self._opponent(learner, name, weight) for name, weight in weights.items()
-                )
-                for learner, weights in drawn.items()
-            }
-        )
+        return self._draw.pairings(self._league, self._versions, self._weights)
 
-    def _draw(self, learner: str) -> dict[str, float]:
-        """Return the weights of a learner's opponents, by the names of players."""
-        if self.config.rule == "league":
-            matches = [self._league.opponent(learner).opponent for _ in range(self._at_once)]
-            return {name: number / self._at_once for name, number in Counter(matches).items()}
-        latest, names = self.config.latest_share, self.versions
-        if not names or self.config.rule == "latest" or latest == 1:
-            return {learner: 1.0}
-        drawn = self._rng.choice(len(names), self._at_once, p=self._weights(learner))
-        share = (1 - latest) / self._at_once
-        weights = {names[at]: number * share for at, number in sorted(Counter(drawn).items())}
-        return {learner: latest, **weights} if latest else weights
-
-    def _weights(self, learner: str) -> Floats:
+    def _weights(self, learner: str, names: Sequence[str] = ()) -> Floats:
         return version_weights(
-            self.config.rule, self._league, learner, self.versions, champion=self.champion
+            self.config.rule,
+            self._league,
+            learner,
+            names or self.versions,
+            champion=self.champion,
         )
-
-    def _opponent(self, learner: str, name: str, weight: float) -> Opponent:
-        if name in self._versions.numbers:
-            return Opponent(name, weight, self._versions.model(name))
-        return Opponent(name if name == learner else player_name(name, LATEST), weight)
 
     def progress(self, frames: Mapping[str, int]) -> list[FrozenCopy]:
         """Freeze the learners for which it is time, and write the file if there are any.
@@ -278,7 +264,7 @@ class Matchmaker:
             "pinned": sorted(self.pinned),
             "frames": self._frames,
             "trueskill": self._skills.state(),
-            "rng": self._rng.bit_generator.state,
+            "rng": self._draw.rng.bit_generator.state,
         }
         write_league(self.path, state)
 
@@ -295,5 +281,5 @@ class Matchmaker:
             self._skills.restore(state["trueskill"])
             self.champion, self.pinned = state["champion"], set(state["pinned"])
             self._frames = {name: int(state["frames"][name]) for name in self._frames}
-            self._rng.bit_generator.state = state["rng"]
+            self._draw.rng.bit_generator.state = state["rng"]
         logger.info("league: %d versions are restored from %s", len(self.versions), self.path)

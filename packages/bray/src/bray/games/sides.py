@@ -42,6 +42,31 @@ def sides_of(agents: Sequence[str], sides: Mapping[str, str] | int | None = None
     return found
 
 
+def sides_in(agents: Sequence[str], sides: Sides) -> Sides | None:
+    """Return the sides of a game with the agents that took part in it.
+
+    Args:
+        agents: Names of all who took part.
+        sides: Agents by side, or patterns of these, as where simulators tell the names.
+
+    Returns:
+        The sides; None: an agent fits none of them, or a side has no agent: another game's.
+    """
+    if {agent for members in sides.values() for agent in members} == set(agents):
+        return sides
+    found: dict[str, list[str]] = {side: [] for side in sides}
+    for agent in agents:
+        side = next((s for s, those in sides.items() if _fits(agent, those)), None)
+        if side is None:
+            return None
+        found[side].append(agent)
+    return {s: tuple(those) for s, those in found.items()} if all(found.values()) else None
+
+
+def _fits(agent: str, members: Sequence[str]) -> bool:
+    return agent in members or any(fnmatchcase(agent, one) for one in members)
+
+
 def _by_pattern(agents: Sequence[str], patterns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {side: [] for side in patterns}
     for agent in agents:

@@ -112,7 +112,11 @@ class MatchesSourceConfig(MultiAgentSourceConfig):
 
     sides: Mapping[str, str] = field(default_factory=dict)
     """Pattern of the agents' names by side, where several agents play together: `{red: "red_*",
-    blue: "blue_*"}`. By default each agent is a side of its own."""
+    blue: "blue_*"}`. By default each agent is a side of its own; where sides are not alike, those
+    whom one policy of `agents` plays are one."""
+    changes_sides: bool = True
+    """Whether a learner plays all sides that show and take the same. Where false it plays those
+    alone that `agents` names for it, as where sides look alike and have other aims."""
     opponents: OpponentsConfig = field(default_factory=OpponentsConfig)
     """Who plays the sides that no learner plays."""
 
@@ -123,3 +127,5 @@ class MatchesSourceConfig(MultiAgentSourceConfig):
                 f"sides: expected 2 or more, got {list(self.sides)}: without `sides` each agent is "
                 "a side"
             )
+        if not self.changes_sides:
+            self.opponents.check_unlike_sides()

@@ -51,6 +51,23 @@ class OpponentsConfig:
         if self.roles and "main" not in self.roles.values():
             raise ConfigError(f"roles: expected one `main` or more, got {dict(self.roles)}")
 
+    def check_unlike_sides(self) -> None:
+        """Refuse rules that compare players of one side where each side has its own.
+
+        Raises:
+            ConfigError: it is such a rule; names those that are not.
+        """
+        if self.rule in ("league", "champion"):
+            why = {
+                "league": "its roles are for learners who play all sides",
+                "champion": "a champion is who beats the one before, and those of a side never "
+                "meet",
+            }[self.rule]
+            raise ConfigError(
+                f"opponents.rule: expected pfsp, past or latest where each side has a policy of "
+                f"its own, got {self.rule}: {why}"
+            )
+
 
 def is_version_name(name: str) -> bool:
     """Return whether a name is that of a frozen version, such as `v12` or `main:v12`."""

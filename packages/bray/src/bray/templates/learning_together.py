@@ -29,11 +29,12 @@ def check_learning(written: WrittenParts, wires: Wires, algorithms: Algorithms) 
         elif issubclass(algorithm, TeamPolicy):
             _check_team(written, wires, algorithm, name)
         elif not issubclass(algorithm, RecordedPolicy):
+            told = str(written.text("trainer", name, "algorithm"))
             written.refuse(
                 f"trainers.{name}.algorithm",
-                f"{written.text('trainer', name, 'algorithm')!r} does not learn side by side with "
-                f"others: {_why_alone(algorithm)}; train it alone, or choose one that is sampled "
-                "from, such as ppo, impala, dqn or sac",
+                f"{told!r} does not learn side by side with others, nor in games of several "
+                f"agents: {_why_alone(algorithm)}; {_alone(told, algorithm)}, or choose one that "
+                "is sampled from, such as ppo, impala, dqn or sac",
             )
 
 
@@ -74,6 +75,17 @@ def _check_offline(written: WrittenParts, wires: Wires, algorithms: Algorithms, 
 
 def _is_offline(algorithm: type[Algorithm[Any]]) -> bool:
     return issubclass(algorithm, Offline)
+
+
+def _alone(told: str, algorithm: type[Algorithm[Any]]) -> str:
+    """Return how an algorithm is trained by itself, as it is written."""
+    task = {"games": "connect-four", "environments": "CartPole-v1"}.get(algorithm.takes.plays)
+    if task is None:
+        return f"train it alone, in a template with `algorithm: {told}`"
+    return (
+        f"train it alone: `bray train {told} {task}`, or a template with `algorithm: {told}` and "
+        f"`source: {{environment: {task}}}`"
+    )
 
 
 def _why_alone(algorithm: type[Algorithm[Any]]) -> str:

@@ -15,6 +15,7 @@ from bray.retention import RetentionPolicy
 from bray.templates.callbacks import check_names
 from bray.templates.template import Enable, RenderPart, Template
 from bray.training.algorithm import PARTS, Algorithm, Parts, load_algorithm, task_id
+from bray.training.recorded_policy import RecordedPolicy
 from bray_core.errors import ConfigError
 from bray_core.metrics.named_sinks import check_entries
 from bray_core.settings.json_schema import descriptions
@@ -240,8 +241,8 @@ def template_of(loaded: Any) -> Template:
     """
     if loaded.seed < 0:
         raise ConfigError(f"seed: expected 0 or more, got {loaded.seed}")
-    _check_goal(loaded.goal)
     algorithm = load_algorithm(loaded.algorithm)
+    _check_goal(loaded.goal, algorithm)
     made = Template(
         algorithm=loaded.algorithm,
         parts=Parts(**{part: _plain(algorithm, part, getattr(loaded, part)) for part in PARTS}),
@@ -259,14 +260,18 @@ def template_of(loaded: Any) -> Template:
     return made
 
 
-def _check_goal(goal: Goal) -> None:
+def _check_goal(goal: Goal, algorithm: type[Algorithm[Any]]) -> None:
     """Refuse what a goal may say of named parts alone."""
     for name in ("agent", "win_rate"):
-        if (got := getattr(goal, name)) is not None:
-            raise ConfigError(
-                f"goal.{name}: expected in a template with named agents or matches alone, got "
-                f"{got!r}: write `source: {{kind: matches}}`, or `agents:` and `trainers:` by name"
-            )
+        if (got := getattr(goal, name)) is None:
+            continue
+        cure = "write `source: {kind: matches}`, or `agents:` and `trainers:` by name"
+        if not issubclass(algorithm, RecordedPolicy):
+            cure = f"remove it: {algorithm.title} trains alone, and decides by episode_return"
+        raise ConfigError(
+            f"goal.{name}: expected in a template with named agents or matches alone, got "
+            f"{got!r}: {cure}"
+        )
 
 
 def _plain(algorithm: type[Algorithm[Any]], part: str, loaded: Any) -> Any:

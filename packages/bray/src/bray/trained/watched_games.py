@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from bray.composition.loaded import player_of
+from bray.composition.loaded import export_among, player_of
+from bray.composition.match_seating import MatchSeating
+from bray.composition.part_errors import PartNames, errors_of
 from bray.composition.team_games import games_spec
 from bray.games.exported_opponents import ExportedOpponents
 from bray.games.named_opponents import named_opponent
-from bray.games.sides import sides_of
+from bray.games.side_groups import SideGroup, group_of, group_of_side
 from bray.sources.multi_agent_config import MatchesSourceConfig, MultiAgentSourceConfig
 from bray.templates.composition import AgentPart, Composition, SourcePart
 from bray.trained.agent import export_of
@@ -234,27 +237,50 @@ class _Seats:
         )
 
     def of_match(self, source: SourcePart, against: str | None) -> Cast:
-        """Return the policies of a match: the goal's first, then who else learns, or `against`."""
-        sides = sides_of(list(self._environment.agents), source.config.sides or None)
+        """Return the policies of a match: the goal's first, then who else may play each side, or
+        `against`."""
+        seating = self._seating(source)
         main = self._composition.main.name
-        names = [one for one in self._composition.learners if one != main]
+        if not any(main in group.learners for group in seating.groups):
+            main = seating.groups[0].learners[0]
+        mine = group_of(seating.groups, main).sides[0]
         found: dict[str, Seat] = {}
-        for number, agents in enumerate(sides.values()):
+        places: Counter[SideGroup] = Counter()
+        for side, agents in seating.sides.items():
+            group = group_of_side(seating.groups, side)
+            others = [one for one in group.learners if one != main]
+            order = [*others, main] if main in group.learners else others
+            name = main if side == mine else order[places[group] % len(order)]
+            places[group] += side != mine
             for agent in agents:
-                if number and against is not None:
-                    found[agent] = self._against(against, agent)
+                if side == mine or against is None:
+                    found[agent] = self._learner(name)
                 else:
-                    learner = (
-                        main if not number else [*names, main][(number - 1) % (len(names) + 1)]
-                    )
-                    found[agent] = self._learner(learner)
+                    found[agent] = self._against(against, agent, group, seating)
         return FixedCast(found)
 
-    def _against(self, against: str, agent: str) -> Seat:
+    def _seating(self, source: SourcePart) -> MatchSeating:
+        from bray.composition.roster import Roster
+
+        spaces = {agent: self._environment.spaces(agent) for agent in self._environment.agents}
+        roster = Roster(composition=self._composition, agents={source.name: spaces})
+        with errors_of(PartNames.of_source(source)):
+            return roster.seating(source)
+
+    def _against(self, against: str, agent: str, group: SideGroup, seating: MatchSeating) -> Seat:
         part = self._composition.agents.get(against)
-        if part is not None:
-            return self._of(part, agent)
-        return self._named(against, agent)
+        if part is None:
+            if Path(against).is_dir():
+                models = [self._composition.learners[one].model for one in group.learners]
+                against = str(export_among(Path(against), models))
+            return self._named(against, agent)
+        learner = self._composition.learner_of(part.name)
+        if learner is not None and learner.name in seating.learners - {*group.learners}:
+            raise ConfigError(
+                f"against: expected who may play {agent}, such as {', '.join(group.learners)} or "
+                f"random, got {against!r}"
+            )
+        return self._of(part, agent)
 
     def _of(self, part: AgentPart, agent: str) -> Seat:
         learner = self._composition.learner_of(part.name)
