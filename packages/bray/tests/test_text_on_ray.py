@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -144,3 +145,24 @@ def test_programs_play_at_the_endpoints_of_two_samplers(on_ray: Watched) -> None
     assert len(outcome.episode_returns) > 0
     logs = on_ray.folder / "one" / "programs"
     assert {one.name for one in logs.iterdir()} == {"sampler-0", "sampler-1"}
+
+
+@pytest.mark.parametrize("algorithm", ["sft", "dpo"])
+def test_what_learns_from_a_file_asks_its_evaluations_of_a_sampler(
+    on_ray: Watched, algorithm: str
+) -> None:
+    rows = [
+        {"prompt": f"{one}?", "wanted": "a", "chosen": "aa", "rejected": "bc", "completion": "aa"}
+        for one in "abc" * 7
+    ]
+    (on_ray.folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    plain = [one for one in SMALL if not one.startswith(("prompts_", "group_", "least_"))]
+    settings = [*plain, "reward=letter_reward.py:vowels", "goal.max_frames=2000"]
+    file = {
+        "sft": ("prompts.jsonl", "source.demonstrations=rows.jsonl"),
+        "dpo": ("rows.jsonl", "source.held_out=prompts.jsonl"),
+    }
+    asked, rest = file[algorithm]
+    template = compose(algorithm, asked, [*settings, rest])
+    outcome = on_ray.train(template)
+    assert outcome.evaluation_return > 1.5, "the file answers with two of the letter"
