@@ -184,7 +184,9 @@ class HttpConnection(HttpReader):
             head.is_json = _is_in_json(request)
             has_id = b"x-request-id" in request.headers
             is_plain = not (head.is_json or has_id or self.host.access_log)
-            head.is_direct = is_plain and head.kind in (_TICK, _CALL)
+            request.is_plain = is_plain and head.kind is not None
+            is_call = head.kind == _CALL and not self.host.sessions.answers_calls_together
+            head.is_direct = is_plain and (head.kind == _TICK or is_call)
         elif self._is_page(request) and self.host.check_page is None:
             head.kind = PAGE
             request.is_page = True
@@ -220,6 +222,12 @@ class HttpConnection(HttpReader):
         """Send the answer to a request that was put into the dispatcher."""
         request: HttpRequest = item[4]
         self.num_under_way = 0
+        if request.is_plain and type(reply) is bytes and (size := len(reply)) < _LARGE_BYTES:
+            self.write(bytes_head(size, time.monotonic()) + reply)
+            self._finish(request)
+            if self._queue:
+                self._next()
+            return
         if request.counted_bytes:
             self._give(request.counted_bytes)
             request.counted_bytes = 0
