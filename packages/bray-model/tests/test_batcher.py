@@ -218,19 +218,26 @@ async def test_a_pool_that_was_shut_down_fails_the_callers(engine, pool):
 
 @pytest.fixture
 def where(pool, monkeypatch):
-    """Function: microseconds that batches take → whether each ran on the loop, below 100 us."""
-    clock = [0.0]
-    monkeypatch.setattr(batcher_module.time, "perf_counter", lambda: clock[0])
+    """Function: microseconds that batches compute → whether each ran on the loop, below 100 us.
 
-    async def ask_all(times_us):
+    In a thread each also waits for `waits_us`.
+    """
+    clock, computed = [0.0], [0.0]
+    monkeypatch.setattr(batcher_module.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(batcher_module.time, "thread_time", lambda: computed[0])
+
+    async def ask_all(times_us, waits_us=0, **settings):
         threads = []
 
         def run(requests):
             threads.append(threading.current_thread())
-            clock[0] += requests[0].leaves[0] * 1e-6
+            took_us = requests[0].leaves[0]
+            computed[0] += took_us * 1e-6
+            is_on_loop = threading.current_thread() is threading.main_thread()
+            clock[0] += (took_us + (0 if is_on_loop else waits_us)) * 1e-6
             return [Answer(0, 0)]
 
-        config = ModelConfig(inline_below_us=100)
+        config = ModelConfig(inline_below_us=100, **settings)
         batcher = Batcher(asyncio.get_running_loop(), run, config, pool, "demo")
         for time_us in times_us:
             await ask(batcher, time_us)
@@ -249,6 +256,11 @@ async def test_a_slow_batch_sends_the_next_ones_to_the_thread_until_it_is_forgot
     assert on_loop[:4] == [False, True, True, False]
     assert on_loop[4:] == sorted(on_loop[4:])
     assert on_loop[-1]
+
+
+async def test_what_a_thread_waits_for_the_loop_keeps_no_batch_in_it(where):
+    assert await where([20] * 4, waits_us=5000) == [False, True, True, True]
+    assert await where([20] * 4, waits_us=5000, device="cuda") == [False] * 4
 
 
 steps = st.lists(

@@ -30,6 +30,8 @@ class RowCodec:
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
         self._request = _layout(signature.input_tree, list)
+        constants = self._request.constants if self._request is not None else []
+        self._constants = [one for one in constants if one[1]]
         self.max_bytes = _most_bytes(signature.input_tree)
         """A longer body cannot hold a row, whatever dtype its client took by mistake."""
         self._reply: _Layout | None = None
@@ -40,18 +42,16 @@ class RowCodec:
         layout = self._request
         if layout is None:
             return None
-        size, constants = layout.size, layout.constants
+        size, constants = len(layout.plain), self._constants
         for body in bodies:
             if len(body) != size:
                 return None
             for start, constant in constants:
                 if not body.startswith(constant, start):
                     return None
-        views = [memoryview(body) for body in bodies]
+        rows = np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), size)
         leaves = [
-            np.frombuffer(b"".join([view[start:stop] for view in views]), spec.dtype).reshape(
-                len(bodies), *spec.shape
-            )
+            rows[:, start:stop].copy().view(spec.dtype).reshape(len(bodies), *spec.shape)
             for (start, stop), spec in zip(
                 layout.fields, self.signature.input_tree.specs, strict=True
             )
@@ -61,21 +61,19 @@ class RowCodec:
     def write(self, leaves: Leaves, version: int) -> list[bytes]:
         """Return the replies for output leaves `[B, ...]`."""
         layout = self._reply_layout(version)
-        rows = range(len(leaves[0]))
+        num_rows = len(leaves[0])
         if layout is None:
             build = self.signature.output_tree.build
-            outputs = [build([leaf[row, ...] for leaf in leaves]) for row in rows]
+            outputs = [build([leaf[row, ...] for leaf in leaves]) for row in range(num_rows)]
             return [encode({"outputs": output, "version": version}) for output in outputs]
-        (_, head), *tails = layout.constants
-        fields = sorted(
-            (start, stop - start, leaf.tobytes())
-            for (start, stop), leaf in zip(layout.fields, leaves, strict=True)
-        )
-        parts = [(data, n, text) for (_, n, data), (_, text) in zip(fields, tails, strict=True)]
-        return [
-            b"".join([head, *(p for d, n, t in parts for p in (d[row * n : (row + 1) * n], t))])
-            for row in rows
-        ]
+        size = len(layout.plain)
+        rows = np.empty((num_rows, size), np.uint8)
+        rows[:] = layout.plain
+        for (start, stop), leaf in zip(layout.fields, leaves, strict=True):
+            data = np.ascontiguousarray(leaf).reshape(num_rows, -1)
+            rows[:, start:stop] = data.view(np.uint8)
+        replies = rows.tobytes()
+        return [replies[at : at + size] for at in range(0, len(replies), size)]
 
     def _reply_layout(self, version: int) -> _Layout | None:
         if version != self._version:
@@ -94,7 +92,8 @@ def _most_bytes(tree: TreeSpec) -> int:
 
 
 class _Layout(NamedTuple):
-    size: int
+    plain: Leaf
+    """Bytes of a row of zeros."""
     fields: list[tuple[int, int]]
     """Start and stop of each leaf's numbers, in the tree's order."""
     constants: list[tuple[int, bytes]]
@@ -122,7 +121,7 @@ def _layout(tree: TreeSpec, wrap: Callable[[Nested], Nested]) -> _Layout | None:
         constants.append((at, plain[at:start].tobytes()))
         at = stop
     constants.append((at, plain[at:].tobytes()))
-    return _Layout(len(plain), fields, constants)
+    return _Layout(plain, fields, constants)
 
 
 def _field(plain: Leaf, marked: Leaf) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from bray_core.json_body import JsonBody
 from bray_server.hosting.access_log import log_request
 from bray_server.hosting.connection import ServerContext
 from bray_server.hosting.http_reader import CONTINUE, MAX_PIPELINED, SERVER_PAGES, HttpReader
-from bray_server.hosting.http_replies import error_headers, reply_head
+from bray_server.hosting.http_replies import BYTES, bytes_head, error_headers, reply_head
 from bray_server.hosting.http_request import HttpRequest
 from bray_server.hosting.repeated_head import RepeatedHead
 from bray_server.hosting.streamed_reply import StreamedReply
@@ -33,7 +33,6 @@ _KINDS = {
 }
 _TICK, _CALL = int(Kind.TICK), int(Kind.CALL)
 _JSON = b"application/json"
-_BYTES = b"application/octet-stream"
 _LARGE_BYTES = 16 * 1024
 _PROBE_AFTER_S = (0.05, 0.1)
 """Times after which a client that waits for a page and sends no more is asked whether it is still
@@ -146,11 +145,8 @@ class HttpConnection(HttpReader):
         reply = None
         if head.is_direct and not self.is_blocked:
             reply = self._answer_at_once(head.kind, head.session, body, self.last_received)
-            if type(reply) is bytes and len(reply) < _LARGE_BYTES:
-                size = len(reply)
-                transport.write(
-                    b"%bContent-Length: %d\r\n\r\n%b" % (reply_head(200, _BYTES), size, reply)
-                )
+            if type(reply) is bytes and (size := len(reply)) < _LARGE_BYTES:
+                transport.write(bytes_head(size, self.last_received) + reply)
                 return True
         self._take(head, head.kind, body, reply)
         return True
@@ -188,7 +184,9 @@ class HttpConnection(HttpReader):
             head.is_json = _is_in_json(request)
             has_id = b"x-request-id" in request.headers
             is_plain = not (head.is_json or has_id or self.host.access_log)
-            head.is_direct = is_plain and head.kind in (_TICK, _CALL)
+            request.is_plain = is_plain and head.kind is not None
+            is_call = head.kind == _CALL and not self.host.sessions.answers_calls_together
+            head.is_direct = is_plain and (head.kind == _TICK or is_call)
         elif self._is_page(request) and self.host.check_page is None:
             head.kind = PAGE
             request.is_page = True
@@ -224,6 +222,12 @@ class HttpConnection(HttpReader):
         """Send the answer to a request that was put into the dispatcher."""
         request: HttpRequest = item[4]
         self.num_under_way = 0
+        if request.is_plain and type(reply) is bytes and (size := len(reply)) < _LARGE_BYTES:
+            self.write(bytes_head(size, time.monotonic()) + reply)
+            self._finish(request)
+            if self._queue:
+                self._next()
+            return
         if request.counted_bytes:
             self._give(request.counted_bytes)
             request.counted_bytes = 0
@@ -238,7 +242,7 @@ class HttpConnection(HttpReader):
         elif isinstance(reply, PageReply):
             self._reply_page(request, reply)
         else:
-            content_type = _JSON if type(reply) is JsonBody else _BYTES
+            content_type = _JSON if type(reply) is JsonBody else BYTES
             self._reply(request, 200, content_type, reply)
         self._log(item, request_id, reply)
         if self._queue:

@@ -67,17 +67,17 @@ class HttpReader(Connection):
 
     def data_received(self, data: bytes) -> None:
         """Parse data, and start to answer."""
+        head = self._head
+        if head is not None and len(data) == head.num_bytes and data.startswith(head.data):
+            self.last_received = time.monotonic()
+            body = data[head.num_head_bytes :]
+            if self._answering is not None or self._queue or not self._answer_repeated(head, body):
+                self._repeat(head, body)
+            return
         if self._error is not None:  # what follows a refused request means nothing
             self._drop(data)
             return
         self.last_received = time.monotonic()
-        head = self._head
-        if head is not None and len(data) == head.num_bytes and data.startswith(head.data):
-            self._open_bytes = 0
-            body = data[len(head.data) :]
-            if self._answering is not None or self._queue or not self._answer_repeated(head, body):
-                self._repeat(head, body)
-            return
         if len(data) <= _SLICE_BYTES and not self._rest:
             self._parse_all(data)
         else:

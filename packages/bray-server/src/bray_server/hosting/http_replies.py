@@ -9,8 +9,12 @@ from http import HTTPStatus
 from bray_core.errors import ServiceError
 
 _RETRY_LATER = ("too_many_sessions", "overloaded", "draining", "not_ready")
+BYTES = b"application/octet-stream"
 _second = 0
 _heads: dict[tuple[int, bytes], bytes] = {}
+_bytes_heads: dict[int, bytes] = {}
+_bytes_heads_until = 0.0
+"""Time by `time.monotonic` from which they would tell a second that is over."""
 
 
 def reply_head(status: int, content_type: bytes) -> bytes:
@@ -29,6 +33,24 @@ def reply_head(status: int, content_type: bytes) -> bytes:
             content_type,
         )
         _heads[status, content_type] = head
+    return head
+
+
+def bytes_head(size: int, now: float) -> bytes:
+    """Return all that comes before the body of a good reply to a step.
+
+    Args:
+        size: Length of the body: short ones repeat.
+        now: Time by `time.monotonic`, which is at hand.
+    """
+    global _bytes_heads_until
+    if now >= _bytes_heads_until:
+        _bytes_heads.clear()
+        _bytes_heads_until = now + 1.0 - time.time() % 1.0
+    head = _bytes_heads.get(size)
+    if head is None:
+        head = b"%bContent-Length: %d\r\n\r\n" % (reply_head(200, BYTES), size)
+        _bytes_heads[size] = head
     return head
 
 

@@ -13,7 +13,7 @@ class HttpRequest:
 
     __slots__ = (
         "body", "counted_bytes", "error", "headers", "is_chunked", "is_headed", "is_page",
-        "keep_alive", "length", "method", "num_bytes", "num_head_bytes", "pieces",
+        "is_plain", "keep_alive", "length", "method", "num_bytes", "num_head_bytes", "pieces",
         "received_s", "takes_chunks", "url", "wants_body",
     )  # fmt: skip
 
@@ -40,6 +40,8 @@ class HttpRequest:
         self.method = b""
         self.error: ServiceError | None = None
         self.is_page = False
+        self.is_plain = False
+        """Whether bytes answer it that have nothing of their own in the reply's head."""
         self.received_s = 0.0
 
     def again(self, body: bytes, received_s: float) -> HttpRequest:

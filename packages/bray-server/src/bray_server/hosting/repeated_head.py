@@ -29,6 +29,7 @@ class RepeatedHead:
         "is_known",
         "kind",
         "num_bytes",
+        "num_head_bytes",
         "page",
         "request",
         "session",
@@ -38,6 +39,7 @@ class RepeatedHead:
         self.data = data
         self.request = request.again(b"", 0.0)
         """The request, without its body."""
+        self.num_head_bytes = len(data)
         self.num_bytes = len(data) + request.length
         """Length of a whole request with this head."""
         self.is_known = False

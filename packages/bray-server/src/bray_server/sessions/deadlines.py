@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from bray_core.errors import ServiceError
 
 T = TypeVar("T")
+Work: TypeAlias = Coroutine[Any, Any, T] | Generator[Any, Any, T]
 
 
 async def with_deadline(
@@ -43,11 +44,37 @@ async def with_deadline(
 
 
 @types.coroutine
-def resume_with_deadline(
-    work: Coroutine[Any, Any, T], wanted: Any, timeout_s: float
-) -> Generator[Any, Any, T]:
+def resume_with_deadline(work: Work[T], wanted: Any, timeout_s: float) -> Generator[Any, Any, T]:
     """Go on with `work` at its first wait, for `wanted`; errors as in `with_deadline`."""
     deadline = _Deadline(timeout_s)
+    going = _resume(work, wanted)
+    del wanted  # as in `with_deadline`
+    try:
+        return (yield from going)
+    except asyncio.CancelledError:
+        if deadline.cancel():
+            raise ServiceError("deadline", f"no answer within {timeout_s:g} s") from None
+        if not deadline.task.cancelling():
+            raise cancelled() from None
+        raise
+    finally:
+        deadline.cancel()
+
+
+@types.coroutine
+def stepped(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await what is stepped through as a coroutine is, but may be none of Python's own."""
+    try:
+        wanted = work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    going = _resume(work, wanted)
+    del wanted
+    return (yield from going)
+
+
+def _resume(work: Work[T], wanted: Any) -> Generator[Any, Any, T]:
     try:
         while True:
             try:
@@ -63,14 +90,6 @@ def resume_with_deadline(
     except StopIteration as done:
         result: T = done.value
         return result
-    except asyncio.CancelledError:
-        if deadline.cancel():
-            raise ServiceError("deadline", f"no answer within {timeout_s:g} s") from None
-        if not deadline.task.cancelling():
-            raise cancelled() from None
-        raise
-    finally:
-        deadline.cancel()
 
 
 def cancelled() -> ServiceError:

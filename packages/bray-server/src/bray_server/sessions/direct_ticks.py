@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+import time
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -12,12 +14,16 @@ from typing import Any
 from bray_core.errors import ServiceError
 from bray_server.sessions.deadlines import cancelled, resume_with_deadline
 from bray_server.sessions.pending_request import PendingRequest
+from bray_server.sessions.server_metrics import BUCKETS_S
+from bray_server.sessions.services import not_bytes
 from bray_server.sessions.session_table import OpenSession
 from bray_server.sessions.sessions import Sessions
 from bray_server.sessions.spare_task import SpareTask
+from bray_server.wire.frames import Kind
 
 logger = logging.getLogger(__name__)
 
+_TICK = int(Kind.TICK)
 _MAX_IN_A_TURN = 512
 """Number of ticks that are answered before others of the event loop have a turn."""
 
@@ -67,8 +73,15 @@ class DirectTicks:
             received_s: Time when the request was whole, by `time.monotonic`.
         """
         spare, sessions = self._spare, self._sessions
-        entry = sessions.free(kind, session)
-        if entry is None or self._queue or not self._num_left:
+        entry = sessions.entries.get(session) if kind == _TICK else sessions.calls
+        if (
+            entry is None
+            or entry.busy
+            or self._queue
+            or not self._num_left
+            or sessions.draining
+            or sessions.num_running >= sessions.max_requests
+        ):
             return None
         if entry.num_to_queue:
             entry.num_to_queue -= 1
@@ -76,29 +89,45 @@ class DirectTicks:
         if spare is None or not spare.enter():
             self._prepare()
             return None
-        sessions.begin(entry, kind, len(body))
+        metrics = sessions.metrics
+        entry.busy = True
+        sessions.num_running += 1
+        metrics.requests[kind] += 1
+        metrics.bytes_in += len(body)
         try:
-            begun = spare.context.run(_first_step, entry.actor.tick, body)
-        except StopIteration as done:
-            reply = done.value
+            reply = spare.context.run(spare.work.send, (entry.actor.tick, body))
+            if spare.waits:
+                self._spare = None
+                self._prepare()
+                entry.num_to_queue = _MOST_TO_QUEUE
+                return BegunTick(partial(self._go_on, spare, entry, received_s, reply))
         except asyncio.CancelledError:
+            spare.renew()
             return sessions.fail(entry, session, cancelled(), received_s)
         except Exception as error:  # noqa: BLE001  the request's edge: it becomes a reply
+            spare.renew()
             return sessions.fail(entry, session, error, received_s)
         except BaseException:
+            spare.renew()
             sessions.leave(entry, received_s)
             raise
-        else:
-            self._spare = None
-            self._prepare()
-            entry.num_to_queue = _MOST_TO_QUEUE
-            return BegunTick(partial(self._go_on, spare, entry, received_s, begun))
         finally:
             spare.leave()
             self._num_left -= 1
             if not self._num_left or spare.context != self._context:
                 self._clean_up(spare)
-        return sessions.succeed(entry, session, reply, received_s)
+        if type(reply) is not bytes:
+            return sessions.fail(entry, session, not_bytes(reply), received_s)
+        entry.busy = False  # as in `Sessions.succeed`, written out
+        entry.last_used = now = time.monotonic()
+        elapsed_s = now - received_s
+        metrics.bytes_out += len(reply)
+        metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += 1
+        metrics.latency_s += elapsed_s
+        sessions.num_running -= 1
+        if sessions.draining:
+            sessions.note_change()
+        return reply
 
     def stop(self) -> None:
         """End the task that stood ready."""
@@ -127,37 +156,31 @@ class DirectTicks:
         spare: SpareTask,
         entry: OpenSession,
         received_s: float,
-        begun: tuple[Coroutine[Any, Any, bytes], Any],
+        wanted: Any,
         item: PendingRequest,
     ) -> None:
         """Let a tick that waits go on in the task that it was begun in."""
         item[0].waiting.add(spare.task)
-        spare.go_on(partial(self._rest, spare.task, entry, received_s, begun, item))
+        spare.go_on(partial(self._rest, spare, entry, received_s, wanted, item))
 
     async def _rest(
         self,
-        task: asyncio.Task[None],
+        spare: SpareTask,
         entry: OpenSession,
         received_s: float,
-        begun: tuple[Coroutine[Any, Any, bytes], Any],
+        wanted: Any,
         item: PendingRequest,
     ) -> None:
         """Answer a tick that waits, once it is done."""
         caller, _, session, *_ = item
-        going = resume_with_deadline(*begun, self._sessions.tick_timeout_s)
-        del begun  # it would hold an error, which holds this frame and so the request
+        going: Awaitable[bytes] = resume_with_deadline(
+            spare.work, wanted, self._sessions.tick_timeout_s
+        )
+        del wanted  # it would hold an error, which holds this frame and so the request
         try:
             caller.reply(item, await self._sessions.finish(entry, session, going, received_s))
         except Exception:  # the task's edge: a fault of ours must not leave a client waiting
             logger.exception("connection closed by a fault")
             caller.abort()
         finally:
-            caller.waiting.discard(task)
-
-
-def _first_step(
-    tick: Callable[[bytes], Coroutine[Any, Any, bytes]], body: bytes
-) -> tuple[Coroutine[Any, Any, bytes], Any]:
-    """Return a tick and what it waits for. Raises StopIteration: with its reply."""
-    work = tick(body)
-    return work, work.send(None)
+            caller.waiting.discard(spare.task)

@@ -66,21 +66,24 @@ class Sessions:
         self._factory, self._stateless = sort_service(service)
         self._makes_way = bool(getattr(service, "makes_way", False))
         self._ticks = getattr(self._stateless, "ticks", None)
-        self._calls: OpenSession | None = None
+        self.calls: OpenSession | None = None
         """Stands for the stateless service where `DirectTicks` asks it."""
         if self._stateless is not None and self._ticks is None:
-            self._calls = OpenSession(self._stateless, None, "")  # type: ignore[arg-type]
-            self._calls.busy = False
+            self.calls = OpenSession(self._stateless, None, "")  # type: ignore[arg-type]
+            self.calls.busy = False
         self._limits = limits
-        self._max_requests = limits.max_requests
+        self.max_requests = limits.max_requests
+        """Most requests that are under way at a time."""
         self._others = others
         self._pages = pages
         self._grouped = grouped(pages)
         self._public = public_paths(pages)
         self._table = SessionTable(limits, others)
-        self._entries = self._table.entries
+        self.entries = self._table.entries
+        """Open sessions by id."""
         self._log = BoundedLog(logger)
-        self._running = 0
+        self.num_running = 0
+        """Number of requests under way."""
         self.num_streams = 0
         """Number of pages that are being sent in pieces."""
         self._changed = asyncio.Event()
@@ -91,17 +94,12 @@ class Sessions:
         self.metrics = ServerMetrics()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     @property
     def answers_calls_together(self) -> bool:
         """Whether calls go to `answer_calls`."""
         return self._ticks is not None
-
-    @property
-    def num_running(self) -> int:
-        """Number of requests under way."""
-        return self._running
 
     async def answer(
         self,
@@ -126,11 +124,11 @@ class Sessions:
         metrics = self.metrics
         metrics.requests[kind] += 1
         metrics.bytes_in += len(body)
-        self._running += 1
+        self.num_running += 1
         try:
-            if self._running > self._max_requests:
-                raise ServiceError("overloaded", f"{self._running - 1} requests are under way")
-            entry = self._entries.get(session)
+            if self.num_running > self.max_requests:
+                raise ServiceError("overloaded", f"{self.num_running - 1} requests are under way")
+            entry = self.entries.get(session)
             if kind == _TICK and entry is not None and not entry.busy:
                 entry.busy = True
                 try:
@@ -171,12 +169,12 @@ class Sessions:
 
     def begin_stream(self) -> None:
         """Count a streamed page that begins."""
-        self._running += 1
+        self.num_running += 1
         self.num_streams += 1
 
     def end_stream(self, num_bytes: int) -> None:
         """Count a streamed page that is over, whole or not."""
-        self._running -= 1
+        self.num_running -= 1
         self.num_streams -= 1
         self.metrics.bytes_out += num_bytes
         if self.draining:
@@ -188,37 +186,12 @@ class Sessions:
         self.metrics.count_error(failure.code)
         return failure
 
-    # What `DirectTicks` does for a tick, as `answer` does; it saves the coroutine.
+    # What `DirectTicks` does for a tick beside what it writes out, as `answer` does.
 
     @property
     def tick_timeout_s(self) -> float:
         """Time that a service may take for one request."""
         return self._limits.tick_timeout_s
-
-    def free(self, kind: int, session: bytes) -> OpenSession | None:
-        """Return what answers a tick or call if nothing stands in the way; None: something does.
-
-        Args:
-            kind: TICK or CALL of `frames.Kind`.
-            session: Id of the session.
-        """
-        entry = self._entries.get(session) if kind == _TICK else self._calls
-        if entry is None or entry.busy or self.draining or self._running >= self._max_requests:
-            return None
-        return entry
-
-    def begin(self, entry: OpenSession, kind: int, num_bytes: int) -> None:
-        """Count a tick or call that begins.
-
-        Args:
-            entry: What `free` returned.
-            kind: TICK or CALL of `frames.Kind`.
-            num_bytes: Size of the request's body.
-        """
-        entry.busy = True
-        self._running += 1
-        self.metrics.requests[kind] += 1
-        self.metrics.bytes_in += num_bytes
 
     def succeed(
         self, entry: OpenSession, session: bytes, reply: Any, received_s: float
@@ -226,7 +199,7 @@ class Sessions:
         """Count a tick that is done, and return its reply.
 
         Args:
-            entry: What `free` returned.
+            entry: The session, or what stands for the service.
             session: Id of the session.
             reply: What the service answered.
             received_s: Time when the request was whole, by `time.monotonic`.
@@ -245,7 +218,7 @@ class Sessions:
         """Count a tick that failed, and return the error that answers it.
 
         Args:
-            entry: What `free` returned.
+            entry: The session, or what stands for the service.
             session: Id of the session.
             error: What the service raised.
             received_s: Time when the request was whole, by `time.monotonic`.
@@ -259,7 +232,7 @@ class Sessions:
         """Count a tick less under way.
 
         Args:
-            entry: What `free` returned.
+            entry: The session, or what stands for the service.
             received_s: Time when the request was whole, by `time.monotonic`.
         """
         entry.busy = False
@@ -276,7 +249,7 @@ class Sessions:
         """Return the reply to a tick that waits, once it is there.
 
         Args:
-            entry: What `free` returned.
+            entry: The session, or what stands for the service.
             session: Id of the session.
             going: What is left of the tick.
             received_s: Time when the request was whole, by `time.monotonic`.
@@ -294,9 +267,13 @@ class Sessions:
         metrics = self.metrics
         metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += 1
         metrics.latency_s += elapsed_s
-        self._running -= 1
+        self.num_running -= 1
         if self.draining:
             self._changed.set()
+
+    def note_change(self) -> None:
+        """Let a drain see that less is under way."""
+        self._changed.set()
 
     async def _other(
         self,
@@ -361,7 +338,7 @@ class Sessions:
 
     def page_group(self, request: PageRequest) -> Hashable | None:
         """Return what is equal for requests that may be answered together; None: this one alone."""
-        if self._grouped is None or self.ends_calls or self._running >= self._max_requests:
+        if self._grouped is None or self.ends_calls or self.num_running >= self.max_requests:
             return None  # it will be refused, unread
         return self._grouped.group(request)
 
@@ -377,12 +354,14 @@ class Sessions:
         count = len(bodies)
         metrics.requests[kind] += count
         metrics.bytes_in += sum(map(len, bodies))
-        room = max(0, self._max_requests - self._running)
-        self._running += count
+        room = max(0, self.max_requests - self.num_running)
+        self.num_running += count
         try:
             replies = await work(bodies[:room])
             if room < count:
-                full = ServiceError("overloaded", f"{self._running - count} requests are under way")
+                full = ServiceError(
+                    "overloaded", f"{self.num_running - count} requests are under way"
+                )
                 replies = [*replies, *[full] * (count - room)]
             for reply in replies:
                 if isinstance(reply, ServiceError):
@@ -394,7 +373,7 @@ class Sessions:
             elapsed_s = time.monotonic() - received_s
             metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += count
             metrics.latency_s += elapsed_s * count
-            self._running -= count
+            self.num_running -= count
             if self.draining:
                 self._changed.set()
 
@@ -516,14 +495,14 @@ class Sessions:
 
     async def disconnect(self, owner: SessionOwner) -> None:
         """Abort the sessions bound to a connection that is gone."""
-        mine = [(s, e) for s, e in self._entries.items() if e.owner is owner]
+        mine = [(s, e) for s, e in self.entries.items() if e.owner is owner]
         await self._abort(mine, "disconnected")
 
     async def reap_idle(self) -> None:
         """Abort sessions that have been idle for too long. Call it from time to time."""
         self._log.flush()
         oldest = time.monotonic() - self._limits.idle_timeout_s
-        idle = [(s, e) for s, e in self._entries.items() if not e.busy and e.last_used < oldest]
+        idle = [(s, e) for s, e in self.entries.items() if not e.busy and e.last_used < oldest]
         await self._abort(idle, "idle for too long")
 
     async def drain(self, timeout_s: float) -> None:
@@ -531,18 +510,18 @@ class Sessions:
         self.draining = self.ends_calls = True
         try:
             async with asyncio.timeout(timeout_s):
-                while self._running or self._entries:
+                while self.num_running or self.entries:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
             logger.log(
                 logging.WARNING if timeout_s else logging.DEBUG,  # nobody asked for a drain
                 "drain: %d sessions and %d requests left after %g s",
-                len(self._entries),
-                self._running,
+                len(self.entries),
+                self.num_running,
                 timeout_s,
             )
-        await self._abort(list(self._entries.items()), "the server is shutting down")
+        await self._abort(list(self.entries.items()), "the server is shutting down")
 
     def _remove(self, session: bytes, entry: OpenSession) -> bool:
         removed = self._table.remove(session, entry)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from asyncio.tasks import _enter_task, _leave_task
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any
+
+from bray_server.sessions.deadlines import stepped
 
 Rest = Callable[[], Coroutine[Any, Any, None]]
 """Makes what is left of some work."""
@@ -20,6 +23,9 @@ class SpareTask:
     coroutine waits, it goes on in this very task, so that an `asyncio.timeout` or `TaskGroup` that
     it has entered meanwhile cancels what it should. Then another spare task is needed.
 
+    One generator takes the first steps of all: a coroutine tells its caller by a StopIteration what
+    it returns, which costs as much as the rest of a short one.
+
     Args:
         context: Context variables of the work; only this task may use it.
     """
@@ -28,6 +34,10 @@ class SpareTask:
         self._loop = asyncio.get_running_loop()
         self.context = context
         """Context variables of the work."""
+        self.waits = False
+        """Whether the work that was begun last waits, for what `work` has yielded."""
+        self._goes_on = False
+        self.renew()
         self._wake: asyncio.Future[None] | None = None
         self._rest: Rest | None = None
         self.task = self._loop.create_task(self._run(), context=context)
@@ -51,6 +61,27 @@ class SpareTask:
         """Act as this task no more."""
         _leave_task(self._loop, self.task)
 
+    def renew(self) -> None:
+        """Stand ready again after work that failed."""
+        self.work = self._work()
+        """Takes the first steps of work in `context`: see `_work`."""
+        self.work.send(None)  # to where it waits for some
+
+    @types.coroutine
+    def _work(self) -> Generator[Any, Any, Any]:
+        """Do one piece of work after the other: what makes it, and what that is called with, are
+        sent here. A result is yielded, or returned if its work has waited."""
+        result: Any = None
+        while not self._goes_on:
+            self.waits = False
+            make, given = yield result
+            self.waits = True
+            work: Any = make(given)
+            is_plain = type(work) is types.CoroutineType
+            result = yield from (work if is_plain else stepped(work))
+            make = given = work = None  # it keeps nothing of a session that is over
+        return result
+
     def go_on(self, rest: Rest) -> None:
         """Let the task run the rest of what was begun in its name.
 
@@ -60,6 +91,7 @@ class SpareTask:
         """
         assert self._wake is not None
         self._rest = rest
+        self._goes_on = True
         if not self._wake.done():
             self._wake.set_result(None)
 
