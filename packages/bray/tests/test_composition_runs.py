@@ -245,9 +245,9 @@ def test_workers_on_ray_share_what_they_record_out_to_replays(
         runtime="ray",
     )
     assert found.version > 1
-    # Each worker shares out its own segments: they differ by one segment each.
+    # Each worker shares out segments of its own, 3 : 1 but for the last few.
     assert 2.5 < pushed["near"] / pushed["far"] < 3.5
-    assert sum(pushed.values()) >= 0.9 * 6000
+    assert min(pushed.values()) > 50
 
 
 @pytest.mark.parametrize(

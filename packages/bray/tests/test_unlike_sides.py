@@ -276,10 +276,11 @@ def test_what_fits_no_unlike_sides_is_refused_in_words(case: str, tmp_path: Path
         run_of(tmp_path, text)
 
 
+@pytest.mark.parametrize("kind", ["matches", "agents"])
 def test_one_policy_of_unlike_sides_is_told_a_template_that_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path
 ) -> None:
-    short = f"algorithm: ppo\nsource: {{kind: matches, environment: '{GAME}:Chase', num_envs: 2}}\n"
+    short = f"algorithm: ppo\nsource: {{kind: {kind}, environment: '{GAME}:Chase', num_envs: 2}}\n"
     with pytest.raises(ConfigError) as caught:
         run_of(tmp_path, short + "goal: {max_frames: 64}")
     told = str(caught.value)

@@ -170,26 +170,38 @@ class _Owners:
         )
 
     def _remedy(self) -> str:
-        """Return what to write."""
-        kinds = _kinds(self._spaces)
-        if len(kinds) == 1:  # alike, but each with a policy of its own
-            kinds = [[agent] for agent in self._spaces]
-        enough = len(self._learners) >= len(kinds)
-        names = list(self._learners) if enough else _policy_names(kinds)
-        patterns = [
-            (pattern, name)
-            for kind, name in zip(kinds, names, strict=False)
-            for pattern in _patterns(kind, self._spaces)
-        ]
-        agents = ", ".join(f'"{pattern}": {name}' for pattern, name in patterns)
-        if enough:
-            return f"write `agents: {{{agents}}}`"
-        algorithm = self._composition.learners[self._learners[0]].algorithm
-        trainers = ", ".join(f"{name}: {{algorithm: {algorithm}}}" for name in names)
-        return (
-            f"write `trainers: {{{trainers}}}`, in the source `agents: {{{agents}}}`, and "
-            f"`goal: {{agent: {names[0]}}}`"
-        )
+        return policies_to_write(self._composition, self._spaces, self._learners)
+
+
+def policies_to_write(
+    composition: Composition, spaces: Mapping[str, Spaces], learners: Sequence[str]
+) -> str:
+    """Return what to write so that each kind of agents has a policy.
+
+    Args:
+        composition: the run.
+        spaces: what each agent sees and may do.
+        learners: names of the learners that play, one or more.
+    """
+    kinds = _kinds(spaces)
+    if len(kinds) == 1:  # alike, but each with a policy of its own
+        kinds = [[agent] for agent in spaces]
+    enough = len(learners) >= len(kinds)
+    names = list(learners) if enough else _policy_names(kinds)
+    patterns = [
+        (pattern, name)
+        for kind, name in zip(kinds, names, strict=False)
+        for pattern in _patterns(kind, spaces)
+    ]
+    agents = ", ".join(f'"{pattern}": {name}' for pattern, name in patterns)
+    if enough:
+        return f"write `agents: {{{agents}}}`"
+    algorithm = composition.learners[learners[0]].algorithm
+    trainers = ", ".join(f"{name}: {{algorithm: {algorithm}}}" for name in names)
+    return (
+        f"write `trainers: {{{trainers}}}`, in the source `agents: {{{agents}}}`, and "
+        f"`goal: {{agent: {names[0]}}}`"
+    )
 
 
 def _policy_names(kinds: Sequence[Sequence[str]]) -> list[str]:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from bray.composition.loaded import loaded_spaces
-from bray.composition.match_seating import MatchSeating, seating_of
+from bray.composition.match_seating import MatchSeating, policies_to_write, seating_of
 from bray.composition.part_errors import PartNames, errors_of
 from bray.composition.team_games import games_spec
 from bray.sources.environments import read_spaces
@@ -128,9 +128,19 @@ class Roster:
                 raise ConfigError(
                     f"trainers.{learner}: expected agents that see and may do the same, but "
                     f"{where} differs from {seen[0][0]}: {difference}: give each kind a model of "
-                    "its own"
+                    f"its own{self._lines(learner)}"
                 )
         return first
+
+    def _lines(self, learner: str) -> str:
+        """Return what to write where a learner's agents differ within a source; else nothing."""
+        for source in self.composition.sources.values():
+            agents = dict(self._played_by(source, learner))
+            own = list(agents.values())
+            if any(own[0].difference(other) is not None for other in own[1:]):
+                spaces, names = self.agents[source.name], self.learners(source)
+                return f": {policies_to_write(self.composition, spaces, names)}"
+        return ""
 
     def rows_of(self, learner: str) -> int:
         """Return how many agents of a source's environments a learner may answer at once."""
