@@ -25,7 +25,7 @@ from bray_actor import spaces as gymnasium_spaces
 from bray_core.action_vector import ActionVector
 from bray_core.cli import main
 from bray_core.errors import ConfigError, NotFoundError, SpecError
-from bray_core.spaces import Spaces
+from bray_core.spaces import LeafSpace, Spaces
 
 SMALL: dict[str, Any] = {"steps_per_replay": 128, "hidden": [4], "num_envs": 2}
 EVERY_KIND = spaces.Dict(
@@ -66,6 +66,39 @@ def test_it_trains_and_plays_within_a_running_loop_as_in_a_notebook(tmp_path: Pa
             return agent.evaluate(episodes=1).mean
 
     assert asyncio.run(cell()) > 0
+
+
+def test_a_trial_is_a_name_or_a_folder_as_the_command_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for trial, folder in (
+        ("mine", "trials/mine"), ("./here", "here"), ("runs/a", "runs/a"), (Path("b"), "b"),
+    ):  # fmt: skip
+        with bray.train("CartPole-v1", "ppo", frames=256, episodes=1, trial=trial, **SMALL) as one:
+            assert one.path == Path(folder)
+        if isinstance(trial, str):
+            told = ["--frames=256", "--episodes=1", "--goal=1", f"--trial={trial}-2"]
+            settings = [f"{name}={value}" for name, value in SMALL.items()]
+            main(["train", "ppo", "CartPole-v1", *settings, *told])
+            assert Path(f"{folder}-2", "config.yaml").is_file()
+    assert main(["train", "cartpole", "--trial=runs/a", "--project=other"]) == 2
+    with pytest.raises(ConfigError, match="trial: expected the name of the trial below the proj"):
+        bray.train("CartPole-v1", "ppo", trial="")
+
+
+def test_a_set_is_taken_as_the_environment_gives_it() -> None:
+    space = LeafSpace("set", "float32", (3, 3))  # up to 3 members of 2 numbers
+    padded = [[1, 2, 1], [3, 4, 1], [0, 0, 0]]
+    for value in (((1, 2), [3, 4]), np.array([[1, 2], [3, 4]], np.int8), np.array(padded)):
+        assert to_observation(space, value).tolist() == padded
+    assert not to_observation(space, ()).any()
+    assert to_observation(LeafSpace("set", "float32", (2, 2)), (7,)).tolist() == [[7, 1], [0, 0]]
+    for value in (5, None, [[1, 2], [3]], [(1, 2, 3)], ({"x": 1},)):
+        with pytest.raises(SpecError, match=r"gymnasium\.spaces\.flatten of its space makes it"):
+            to_observation(space, value)
+    with pytest.raises(SpecError, match="up to 3 members of 2 numbers, got 4 members"):
+        to_observation(space, np.ones((4, 2)))
 
 
 def test_what_no_agent_could_play_is_refused_before_it_is_trained(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from bray.trained.evaluation_videos import with_videos
 from bray.trained.first_episodes import record_first_episodes
 from bray.training.algorithm import load_algorithm
 from bray_core.errors import ConfigError
-from bray_core.files.trial_folders import PROJECT, as_name, trial_name
+from bray_core.files.trial_folders import as_name, trial_name, trial_path
 from bray_core.process.user_modules import code_name
 
 _OPTIONS = {
@@ -62,7 +62,8 @@ def train(
         frames: environment steps after which training gives up; None: the algorithm's budget.
         episodes: episodes of an evaluation; None: 100.
         seed: seed of everything random; None: the template's, or 1.
-        trial: folder of the trial; None: the one that the command would make below `trials`.
+        trial: name of the trial below `trials`, or, with a slash or as a `Path`, a folder, as
+            `--trial` takes them; None: the one that the command would make.
         runtime: `local` for this process, `ray` for a cluster.
         callbacks: what is told how training goes, see `bray.Callback`.
         settings: settings of the algorithm and its parts, such as `learning_rate=3e-4`; what names
@@ -91,7 +92,7 @@ def train(
         template = compose(algorithm, task, written)
         name = trial_name(algorithm, task, template.seed)
     _check_answers(template)
-    folder = PROJECT / name if trial is None else Path(trial)
+    folder = trial_path(name if trial is None else trial)
     wanted = completed_goal(template)
     if already_reached(folder, wanted) is None:
         open_run = with_videos(partial(_open, folder, runtime, callbacks), template)
