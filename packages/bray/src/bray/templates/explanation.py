@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bray import registry
-from bray.templates.loading import load
+from bray.templates.loading import TASK, load
 from bray.templates.schema import schema, tuned_task
 from bray.templates.shipped import names
 from bray.training.algorithm import PARTS, load_algorithm
@@ -18,8 +17,6 @@ from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG
 from bray_core.settings.choice import closest
 from bray_core.settings.json_schema import descriptions
-
-_TASK = re.compile(r"[-_]v\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ def explained(what: str, task: str = "") -> Explanation:
     is_file = what.endswith((".yaml", ".yml")) or Path(what, CONFIG).is_file()
     if is_file or (what in names() and what not in registry.names()):
         return _of_template(what, task)
-    if _TASK.search(what) and not task:
+    if TASK.search(what) and not task:
         raise ConfigError(
             f"algorithm: {what!r} is a task: expected an algorithm before it, such as `bray config "
             f"explain ppo {what}`"
