@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bray_core import cli
+from bray_core.command import whole_number
 
 COMMANDS = """
 import sys, time
@@ -355,3 +356,14 @@ def test_every_installed_command_is_complete() -> None:
         loaded = entry.load()
         assert loaded.name == entry.name
         assert loaded.help
+
+
+@pytest.mark.parametrize("text", ["1000000", "1e6", "1_000_000", "1000000.0"])
+def test_a_whole_number_may_be_written_with_an_exponent(text: str) -> None:
+    assert whole_number(text) == 1_000_000
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e-1", "inf", "nan", "many", ""])
+def test_what_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"invalid literal|could not convert"):
+        whole_number(text)

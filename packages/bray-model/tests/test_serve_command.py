@@ -610,6 +610,7 @@ def test_serve_takes_a_packed_agent_and_leaves_nothing(
             with Client(address(text, "tcp")) as client:
                 assert decode(client.call(body))["version"] == 0
             assert list(Path(temporary).glob("bray-agent-*"))
+            assert f" from {agent}\n" in text, "the file, not where it was unpacked"
             process.send_signal(signal.SIGTERM)
             assert process.communicate(timeout=20)[1] == ""
         assert not list(Path(temporary).glob("bray-*"))

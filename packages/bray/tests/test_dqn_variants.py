@@ -16,9 +16,11 @@ from bray.cli.launch import Launch
 from bray.composition.whole_run import completed_goal, run_template
 from bray.goal import Goal
 from bray.policies.networks import example_inputs
-from bray.policies.values import votes
+from bray.policies.values import RESCALING, QNetworkConfig, Returns, votes
 from bray.sources.environments import read_spaces
 from bray.templates.loading import compose
+from bray_algo.losses import c51
+from bray_algo.returns.value_rescaling import unrescale
 from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
@@ -169,6 +171,24 @@ def test_actions_of_which_nothing_is_known_are_alike(settings: Any, tmp_path: Pa
     model = Model(module, example_inputs(SPACES, 0), name="policy", config=ModelConfig())
     model.export(tmp_path / "policy")
     model.close()
+
+
+@pytest.mark.parametrize("rescales", [False, True])
+def test_an_error_in_the_last_bits_moves_no_mean_by_a_grain(rescales: bool) -> None:
+    config = QNetworkConfig(distributional="c51", value_rescaling=rescales)
+    returns = Returns(config)
+    generator = torch.Generator().manual_seed(1)
+    numbers = 0.05 * torch.randn(2000, 3, 51, generator=generator)
+    moved = numbers * (1 + 1e-6 * torch.randn(numbers.shape, generator=generator))
+    support = unrescale(returns.support, RESCALING) if rescales else returns.support
+    means, exact = returns(numbers), c51.q_values(numbers, support)
+    grain = float(support[-1] - support[0]) * 1e-5
+    assert (returns(moved) - means).abs().max() < grain / 10
+    assert (means - exact).abs().max() <= 2.01 * grain
+    far = exact.amax(-1).abs() > 2 * grain
+    assert (means.amax(-1) - exact.amax(-1))[far].abs().max() < grain / 10
+    alike = exact.amax(-1, keepdim=True) - exact < 0.4 * grain
+    assert torch.equal(means[alike], means.amax(-1, keepdim=True).expand_as(means)[alike])
 
 
 def test_rainbow_is_the_defaults_of_its_parts() -> None:

@@ -277,6 +277,36 @@ class TestConfigCommand:
             ["7:8", "keep.versions"],
         ]
 
+    def test_a_template_is_explained_with_its_values(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name in ("cartpole", write(tmp_path, "algorithm: ppo\n" + SOURCE)):
+            assert cli.main(["config", "explain", name]) == 0
+            title, _, *rows = capsys.readouterr().out.splitlines()
+            assert title.startswith(f"{name}: PPO on CartPole-v1")
+            values = {row.split()[0]: row.split()[1] for row in rows if row}
+            assert values["source.environment"] == "CartPole-v1"
+        assert cli.main(["config", "explain", "cartpole", "--json"]) == 0
+        found = {one["setting"]: one["value"] for one in json.loads(capsys.readouterr().out)}
+        wanted = template.load("cartpole").parts.trainer.learning_rate
+        assert found["trainer.learning_rate"] == str(wanted)
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (["CartPole-v1"], "is a task: expected an algorithm before it, such as `bray config"),
+            (["cartpol"], "unknown 'cartpol', did you mean 'cartpole'?"),
+            (["cartpole", "Acrobot-v1"], "cartpole has its task, CartPole-v1: expected none"),
+            (["league"], "names its parts, which are written where they are used: explain an"),
+            (["selfplay"], "was removed: ppo with `source.kind: matches`"),
+        ],
+    )
+    def test_what_cannot_be_explained_is_named(
+        self, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert cli.main(["config", "explain", *words]) == 2
+        assert told in capsys.readouterr().err
+
     def test_the_schema_is_one(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main(["config", "schema"]) == 0
         schema: Any = json.loads(capsys.readouterr().out)

@@ -12,20 +12,23 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from PIL import Image
 
 import bray
+from bray.algorithms.ppo import PPO
 from bray.sources import demonstrations
 from bray.templates.loading import load
 from bray.trained.agent import TrainedAgent
 from bray.trained.first_episodes import record_first_episodes
+from bray.trained.programs import overrides_of
 from bray.trained.simulator_values import to_action, to_observation
 from bray_actor import spaces as gymnasium_spaces
 from bray_core.action_vector import ActionVector
 from bray_core.cli import main
 from bray_core.errors import ConfigError, NotFoundError, SpecError
-from bray_core.spaces import Spaces
+from bray_core.spaces import LeafSpace, Spaces
 
 SMALL: dict[str, Any] = {"steps_per_replay": 128, "hidden": [4], "num_envs": 2}
 EVERY_KIND = spaces.Dict(
@@ -66,6 +69,91 @@ def test_it_trains_and_plays_within_a_running_loop_as_in_a_notebook(tmp_path: Pa
             return agent.evaluate(episodes=1).mean
 
     assert asyncio.run(cell()) > 0
+
+
+def test_a_trial_is_a_name_or_a_folder_as_the_command_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for trial, folder in (
+        ("mine", "trials/mine"), ("./here", "here"), ("runs/a", "runs/a"), (Path("b"), "b"),
+    ):  # fmt: skip
+        with bray.train("CartPole-v1", "ppo", frames=256, episodes=1, trial=trial, **SMALL) as one:
+            assert one.path == Path(folder)
+        if isinstance(trial, str):
+            told = ["--frames=256", "--episodes=1", "--goal=1", f"--trial={trial}-2"]
+            settings = [f"{name}={value}" for name, value in SMALL.items()]
+            main(["train", "ppo", "CartPole-v1", *settings, *told])
+            assert Path(f"{folder}-2", "config.yaml").is_file()
+    with bray.load("mine") as one:
+        assert one.path == Path("trials/mine")
+    with pytest.raises(NotFoundError, match="none: no such folder"):
+        bray.load("none")
+    assert main(["train", "cartpole", "--trial=runs/a", "--project=other"]) == 2
+    with pytest.raises(ConfigError, match="trial: expected the name of the trial below the proj"):
+        bray.train("CartPole-v1", "ppo", trial="")
+
+
+def test_a_set_is_taken_as_the_environment_gives_it() -> None:
+    space = LeafSpace("set", "float32", (3, 3))  # up to 3 members of 2 numbers
+    padded = [[1, 2, 1], [3, 4, 1], [0, 0, 0]]
+    for value in (((1, 2), [3, 4]), np.array([[1, 2], [3, 4]], np.int8), np.array(padded)):
+        assert to_observation(space, value).tolist() == padded
+    assert not to_observation(space, ()).any()
+    assert to_observation(LeafSpace("set", "float32", (2, 2)), (7,)).tolist() == [[7, 1], [0, 0]]
+    for value in (5, None, [[1, 2], [3]], [(1, 2, 3)], ({"x": 1},)):
+        with pytest.raises(SpecError, match=r"gymnasium\.spaces\.flatten of its space makes it"):
+            to_observation(space, value)
+    with pytest.raises(SpecError, match="up to 3 members of 2 numbers, got 4 members"):
+        to_observation(space, np.ones((4, 2)))
+
+
+def test_numbers_of_numpy_and_code_are_what_they_are_in_python() -> None:
+    found = overrides_of(
+        {"hidden": np.array([4, 8]), "learning_rate": np.float32(0.5), "gamma": torch.tensor(0.5)},
+        frames=1e6, seed=np.int64(3), goal=np.float32(0.5),
+    )  # fmt: skip
+    assert found == [
+        "hidden=[4, 8]", "learning_rate=0.5", "gamma=0.5",
+        "goal.max_frames=1000000", "seed=3", "goal.episode_return=0.5",
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"kwargs: expected a number, .* got object; where"):
+        overrides_of({"kwargs": {"x": object()}})
+
+
+class Bare(gymnasium.Env[Any, Any]):
+    """An environment whose author has forgotten its spaces."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"algorithm": 5}, "algorithm: expected a name, such as 'ppo', or a class .* got 5"),
+        ({"algorithm": "PPO"}, "got 'PPO', did you mean 'ppo'"),
+        ({"algorithm": "ddpg"}, "did you mean 'td3'"),
+        ({"algorithm": None}, "'CartPole-v1' is a task: name an algorithm, too, such as ppo"),
+        ({"callbacks": bray.Callback()}, "callbacks: expected a list of bray.Callback, got <bray"),
+        ({"callbacks": [bray.Callback]}, "expected a bray.Callback or a function, got <class"),
+        ({"policy_kwargs": {}}, "did you mean 'model.hidden'"),
+        ({"frames": 64.5}, "expected a whole number, got 64.5"),
+        ({"environment": Bare}, "Bare: expected an observation_space, got none: set it in the cl"),
+    ],
+)
+def test_an_argument_of_another_type_is_named_and_leaves_no_run_open(
+    tmp_path: Path, arguments: dict[str, Any], told: str
+) -> None:
+    given = {"environment": "CartPole-v1", "algorithm": "ppo", "frames": 64, "episodes": 1}
+    trial = {"trial": tmp_path / "trial", **SMALL, "steps_per_replay": 64}
+    with pytest.raises(ConfigError, match=told):
+        bray.train(**{**given, **trial, **arguments})
+    assert not (tmp_path / "trial").exists()
+    bray.init(tmp_path, "next").close()
+
+
+def test_an_algorithm_may_be_its_class(tmp_path: Path) -> None:
+    trial = tmp_path / "trial"
+    with bray.train("CartPole-v1", PPO, frames=256, episodes=1, trial=trial, **SMALL) as agent:
+        assert agent.path == trial
 
 
 def test_what_no_agent_could_play_is_refused_before_it_is_trained(tmp_path: Path) -> None:

@@ -111,6 +111,40 @@ def test_compare_shows_what_differs_and_all_figures(tmp_path: Path, bray: Bray) 
     assert (code, "expected two trials or more" in err) == (2, True)
 
 
+def test_compare_shows_commits_and_changes_that_differ(tmp_path: Path, bray: Bray) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    script = (
+        "import sys; from pathlib import Path; from bray_core import Experiment; "
+        "Experiment.open(Path(sys.argv[1]), sys.argv[2]).close()"
+    )
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a", *words], cwd=code)
+
+    def launched(name: str, content: str) -> None:
+        (code / "game.py").write_text(content)
+        subprocess.run([sys.executable, "-c", script, str(tmp_path), name], cwd=code, check=True)
+
+    git("init", "-q")
+    (code / "game.py").write_text("0\n")
+    git("add", "game.py")
+    git("commit", "-qmone")
+    for name, content in (("a", "1\n"), ("b", "2\n"), ("c", "2\n")):
+        launched(name, content)
+    _, out, _ = bray("compare", "a", "b")
+    row = next(line for line in out.splitlines() if "launch changes.diff" in line)
+    assert row.count(" lines, sha256 ") == 2
+    assert "launch commit" not in out, "it is the same"
+    assert "changes.diff" not in bray("compare", "b", "c")[1]
+    git("commit", "-qamtwo")
+    launched("d", "2\n")
+    _, out, _ = bray("compare", "a", "d")
+    rows = {" ".join(line.split()[:2]): line.split()[2:] for line in out.splitlines()}
+    assert len(rows["launch commit"]) == 2
+    assert rows["launch is_changed"] == ["yes", "no"]
+
+
 def test_rm_asks_and_refuses_what_runs(tmp_path: Path, bray: Bray, running: int) -> None:
     make(tmp_path, "one")
     code, _, err = bray("rm", "one")

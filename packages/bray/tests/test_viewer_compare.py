@@ -134,6 +134,22 @@ class Page(HTMLParser):
         self.addresses += [str(value) for name, value in attrs if name in known]
 
 
+def test_a_report_says_whose_code_differs(project: Path, tmp_path: Path) -> None:
+    output = tmp_path / "report.html"
+    command = ["trials", "report", "cart", "--project", str(project), "--output", str(output)]
+    launches = [next((project / f"cart-{seed}" / "launches").iterdir()) for seed in (1, 2)]
+    for launch in launches:
+        write_record(launch, "finished")
+        (launch / "changes.diff").unlink(missing_ok=True)
+    assert cli.main(command) == 0
+    assert "None: all trials ran the same commit and changes" in output.read_text()
+    (launches[1] / "changes.diff").write_text("+one\n+two\n")
+    assert cli.main(command) == 0
+    rows = output.read_text().partition("Code that differs")[2]
+    assert "<td>cart-1</td><td>abc</td><td>none</td>" in rows
+    assert "<td>cart-2</td><td>abc</td><td>2 lines</td>" in rows
+
+
 def test_a_report_is_one_file_that_needs_no_other(viewer: Viewer, project: Path) -> None:
     folder = trial(project, HOSTILE, rows=5, seed=1)
     settings(folder, "seed: '<img src=x>'\n")

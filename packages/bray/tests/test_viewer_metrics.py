@@ -200,6 +200,20 @@ def test_who_waits_tells_what_limits_the_run() -> None:
     assert "Too few" in limit()[1]
 
 
+def test_a_trainer_that_waits_for_its_turn_is_not_said_to_wait_for_a_replay() -> None:
+    turns = {"trainer__utilisation": 0.35, "trainer__train_s": 0.388, "trainer__wait_s": 45e-6}
+    part, words = limit(**turns)
+    assert part == "gamecore"
+    assert words == (
+        "Playing and training take turns, and training takes 35% of the time: "
+        "playing limits this run."
+    )
+    busy = {"model__utilisation": 0.6}
+    assert "takes 35% of the time, and the model computes 60%" in limit(**turns, **busy)[1]
+    waiting = {**turns, "trainer__wait_s": 0.7}
+    assert "waits 65% of its time for a replay" in limit(**waiting)[1]
+
+
 def test_shares_are_between_nothing_and_all() -> None:
     found = system_figures.figures([row(0, buffer__queued_segments=48.0)], 64.0)
     assert found["shares"] == {"buffer full": 0.75}

@@ -18,7 +18,28 @@ from typing import Any, NoReturn, TypeVar
 EXIT_ERROR = 2
 _Action = TypeVar("_Action", bound=argparse.Action)
 _MISSING = "the following arguments are required: "
-_NUMBERS: dict[object, str] = {int: "a whole number", float: "a number"}
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number that may be written as `1e6`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)
+
+
+_NUMBERS: dict[object, str] = {
+    int: "a whole number",
+    whole_number: "a whole number",
+    float: "a number",
+}
 
 
 @dataclass(frozen=True, slots=True)

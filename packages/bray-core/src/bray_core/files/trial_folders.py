@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
+from bray_core.errors import ConfigError
+
 PROJECT = Path("trials")
 """Default folder of trials."""
+NAME_OR_FOLDER = "name of the trial below the project, or with a slash a folder: runs/walker"
+"""What may say which trial is meant, on the command line and in a program."""
 CONFIG = "config.yaml"
 """File with the settings of a trial, and of each launch."""
 EPISODES = "episodes"
@@ -18,6 +23,23 @@ BEFORE = "config.before.yaml"
 def trial_of(settings: Path) -> Path:
     """Return the folder of the trial that `bray train` makes of a YAML file by default."""
     return settings.parent if settings.name == CONFIG else PROJECT / settings.stem
+
+
+def trial_path(trial: str | Path, project: Path = PROJECT) -> Path:
+    """Return the folder of a trial that is named, or whose folder is given.
+
+    Args:
+        trial: a name of one below the project; with a slash, or as a `Path`, a folder. A slash
+            tells a folder from a name, as a shell tells a path from a command.
+        project: the folder of the trials.
+
+    Raises:
+        ConfigError: it is empty, or neither text nor a path.
+    """
+    if not isinstance(trial, str | Path) or not str(trial):
+        raise ConfigError(f"trial: expected the {NAME_OR_FOLDER}; got {trial!r}")
+    is_folder = isinstance(trial, Path) or os.sep in trial
+    return Path(trial) if is_folder else project / trial
 
 
 def newest_launch(path: Path) -> Path | None:

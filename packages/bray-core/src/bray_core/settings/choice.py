@@ -13,16 +13,26 @@ _MAX_NAME = 100
 
 _OTHER_NAMES = {
     "lr": "learning_rate",
+    "apex": "dqn",
     "batch": "batch_size",
     "buffer_size": "capacity",
     "clip_range": "clip",
+    "ddpg": "td3",
     "discount": "gamma",
     "ent_coef": "entropy_coefficient",
+    "exploration_final_eps": "epsilon_end",
+    "gradient_steps": "replays_per_collect",
+    "learning_starts": "warmup_frames",
     "n_envs": "num_envs",
     "n_epochs": "epochs",
     "n_steps": "steps_per_replay",
     "net_arch": "hidden",
+    "policy_kwargs": "hidden",
+    "r2d2": "dqn",
+    "rainbow": "dqn",
+    "target_update_interval": "target_every",
     "total_timesteps": "max_frames",
+    "train_freq": "steps_per_collect",
     "vf_coef": "value_coefficient",
 }
 """What other libraries call a setting, with our name: spelling alone would not find it."""
@@ -31,10 +41,13 @@ _OTHER_NAMES = {
 def nearest(name: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed name that is meant by another, or is spelled most like it; or None."""
     allowed = list(allowed)
-    if (ours := _OTHER_NAMES.get(name)) in allowed:
+    lower = name.lower()
+    if (ours := _OTHER_NAMES.get(lower)) in allowed:
         return ours
     if len(name) > _MAX_NAME:
         return None
+    if lower in allowed:
+        return lower
     return next(iter(difflib.get_close_matches(name, allowed, n=1, cutoff=0.5)), None)
 
 

@@ -40,7 +40,9 @@ def _serve(options: argparse.Namespace) -> int:
 
         serve_text(options, text)
         return 0
-    with unpacked(options.path) as options.path:
+    named = options.path
+    with unpacked(named) as options.path:
+        options.packed = None if options.path == named else named
         if options.workers > 1:
             _serve_by_workers(options)
         else:
@@ -154,7 +156,8 @@ def _introduce(
     admin: Sequence[str],
 ) -> None:
     for export, manifest in exports.items():
-        _say(f"serving {manifest.name} version {manifest.version} from {export}")
+        source = options.packed or export  # what was unpacked lies in a folder that goes again
+        _say(f"serving {manifest.name} version {manifest.version} from {source}")
     _say(f"listening on {' and '.join([*addresses, *admin])}")
     names = sorted({manifest.name for manifest in exports.values()})
     name = options.model or names[0]

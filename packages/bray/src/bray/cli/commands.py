@@ -53,10 +53,14 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     check.add_argument("template", help="a YAML file, a trial, or a template's name")
     check.add_argument("overrides", nargs="*", metavar="key=value", help="as for `bray train`")
     check.set_defaults(verb=_check, parser=check)
-    words = "show every setting of an algorithm: its part, default and meaning"
+    words = "show every setting of an algorithm or a template: its part, value and meaning"
     explain = verbs.add_parser("explain", help=words, description=words, allow_abbrev=False)
-    explain.add_argument("algorithm", help="name of an algorithm, such as ppo")
-    explain.add_argument("task", nargs="?", default="", help="a task with defaults of its own")
+    explain.add_argument(
+        "what", help="an algorithm (ppo), a template's name (cartpole), a YAML file, or a trial"
+    )
+    explain.add_argument(
+        "task", nargs="?", default="", help="after an algorithm: a task with defaults of its own"
+    )
     explain.add_argument("--json", action="store_true", help="print one JSON document")
     explain.set_defaults(verb=_explain, parser=explain)
     words = "write the JSON Schema of templates, for editors"
@@ -70,14 +74,10 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from bray.templates.schema import explained, settings_of
+    from bray.templates.explanation import explained
 
-    if options.json:
-        names = ("setting", "default", "meaning")
-        rows = settings_of(options.algorithm, options.task)
-        _say(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=1))
-        return 0
-    _say(explained(options.algorithm, options.task))
+    found = explained(options.what, options.task)
+    _say(json.dumps(found.to_json(), indent=1) if options.json else found.table())
     return 0
 
 

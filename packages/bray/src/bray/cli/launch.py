@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bray_core.errors import ConfigError
-from bray_core.files.trial_folders import PROJECT
+from bray_core.files.trial_folders import NAME_OR_FOLDER, PROJECT, trial_path
 from bray_core.remote.restart_limit import RestartLimit
 
 if TYPE_CHECKING:
@@ -43,10 +43,20 @@ class Launch:
 
     @classmethod
     def of(cls, options: argparse.Namespace, trial: str, project: Path = PROJECT) -> Launch:
-        """Return that of a command line, with the trial's name and project where it has none."""
+        """Return that of a command line, with the trial's name and project where it has none.
+
+        Raises:
+            ConfigError: the trial is a folder, and a project is given, too.
+        """
+        folder = trial_path(options.trial or trial, options.project or project)
+        if options.project is not None and folder.parent != options.project:
+            raise ConfigError(
+                f"--project: expected none beside the folder of a trial, --trial {options.trial}, "
+                f"got {options.project}: name the trial alone, or leave --project out"
+            )
         return cls(
-            project=options.project or project,
-            trial=options.trial or trial,
+            project=folder.parent,
+            trial=folder.name,
             runtime=options.runtime,
             address=options.address,
             max_restarts=options.max_restarts,
@@ -81,7 +91,7 @@ class Launch:
 def add_arguments(parser: argparse.ArgumentParser, trial: str) -> None:
     """Add the options; `trial` says in words how the trial is named by default."""
     parser.add_argument("--project", type=Path, help=f"folder of the trials; by default {PROJECT}")
-    parser.add_argument("--trial", help=f"name of the trial's folder; by default {trial}")
+    parser.add_argument("--trial", help=f"{NAME_OR_FOLDER}; by default {trial}")
     parser.add_argument(
         "--runtime",
         choices=("local", "ray"),

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bray_core.command import Command
-from bray_core.files.trial_folders import PROJECT
+from bray_core.files.trial_folders import NAME_OR_FOLDER, PROJECT
 
 
 def _add_migrate(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def _add_migrate(parser: argparse.ArgumentParser) -> None:
         help="settings of the run, such as source.wrappers=[my_game:Scaled]",
     )
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder of the trials")
-    parser.add_argument("--trial", help="name of the trial's folder; by default as bray train")
+    parser.add_argument("--trial", help=f"{NAME_OR_FOLDER}; by default as bray train")
     parser.add_argument(
         "--episodes", type=int, default=0, help="episodes to play with it at once; by default none"
     )

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bray_core.command import Command, is_setting
+from bray_core.command import Command, is_setting, whole_number
 
 if TYPE_CHECKING:
     from bray.searching.results import SearchedTrial, SearchResult
@@ -63,7 +63,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--sampler-seed", type=int, default=1, help="seed of the sampler")
     parser.add_argument("--goal", type=float, help="mean return that ends a trial")
-    parser.add_argument("--frames", type=int, help="environment steps of a trial")
+    parser.add_argument("--frames", type=whole_number, help="environment steps of a trial")
     parser.add_argument("--episodes", type=int, help="episodes of an evaluation; by default 100")
     parser.add_argument("--seed", type=int, help="seed of every trial")
     parser.add_argument(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bray.cli.launch import Launch, add_arguments
 from bray_core.cli import main
-from bray_core.command import Command, is_setting
+from bray_core.command import Command, is_setting, whole_number
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG, as_name, trial_name, trial_of
 from bray_core.process.garbage import paused_garbage_collection
@@ -83,7 +83,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--frames",
-        type=int,
+        type=whole_number,
         help="environment steps after which training gives up; by default the template's, else "
         "the algorithm's own budget",
     )

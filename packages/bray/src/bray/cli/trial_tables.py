@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -15,6 +16,7 @@ from bray.best import BestVersion
 from bray_core.errors import CodecError
 from bray_core.files.json_file import finite
 from bray_core.files.trial_folders import launches as launch_folders
+from bray_core.files.trial_folders import newest_launch
 from bray_core.metrics.recent_return import EPISODES, recent_return
 from bray_core.trials.launch_record import CHANGES, LaunchRecord
 from bray_core.trials.seed_group import groups, spread
@@ -151,7 +153,11 @@ def compared(trials: Sequence[Trial]) -> Table:
     table = _table("", *(trial.name for trial in trials))
     found = [_ReadableParts(trial) for trial in trials]
     _rows(table, "setting", [one.settings for one in found], differing=True)
-    _rows(table, "launch", [_fields(one.newest) for one in found], differing=True)
+    heads = [_fields(one.newest) for one in found]
+    for head, one in zip(heads, found, strict=True):
+        if one.changes:
+            head[CHANGES] = one.changes
+    _rows(table, "launch", heads, differing=True)
     versions = [one.newest.packages if one.newest else {} for one in found]
     _rows(table, "package", versions, differing=True)
     _rows(table, "figure", [one.figures for one in found], differing=False)
@@ -184,6 +190,7 @@ class _ReadableParts:
         self.problems: list[str] = []
         self.settings = flatten(self._of(trial.config, {}))
         self.newest = self._of(trial.newest, None)
+        self.changes = self._of(lambda: _changes(trial), "")
         nothing: dict[str, float] = {}
         self.figures = {"state": state_of(trial)} | self._of(lambda: figures(trial), nothing)
 
@@ -193,6 +200,16 @@ class _ReadableParts:
         except (CodecError, OSError) as error:
             self.problems.append(str(error))
             return otherwise
+
+
+def _changes(trial: Trial) -> str:
+    """Return in words what the newest launch's commit lacked; two that differ read differently."""
+    folder = newest_launch(trial.path)
+    path = None if folder is None else folder / CHANGES
+    if path is None or not path.is_file():
+        return ""
+    content = path.read_bytes()
+    return f"{len(content.splitlines()):,} lines, sha256 {hashlib.sha256(content).hexdigest()[:10]}"
 
 
 def _fields(record: LaunchRecord | None) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bray_core.cli import EXIT_ERROR, Command
 from bray_core.errors import AlreadyExistsError, ConfigError
-from bray_core.files.trial_folders import PROJECT
+from bray_core.files.trial_folders import PROJECT, trial_path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -94,8 +94,7 @@ def _find(options: argparse.Namespace, name: str) -> Trial:
     """Return a trial by its name in the project, or by its folder."""
     from bray_core.trials.trial import Trial
 
-    # A slash tells a folder from a name, as a shell tells a path from a command.
-    return Trial(Path(name) if os.sep in name else options.project / name)
+    return Trial(trial_path(name, options.project))
 
 
 def _list(options: argparse.Namespace) -> int:

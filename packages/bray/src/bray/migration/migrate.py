@@ -21,7 +21,7 @@ from bray.training.deploy import export_best, keep_spaces
 from bray.training.learner import LearnerPlace
 from bray.training.sampled_policy import SampledPolicy
 from bray_core.errors import AlreadyExistsError, ConfigError
-from bray_core.files.trial_folders import PROJECT, trial_name
+from bray_core.files.trial_folders import PROJECT, trial_name, trial_path
 from bray_core.spaces import Spaces
 from bray_model import ExportReport
 from bray_trainer.checkpoints import checkpoint
@@ -63,7 +63,8 @@ def migrate_sb3(
         path: the file that `model.save` wrote.
         environment: what the model was trained in, such as a Gymnasium id: the file does not say.
         project: folder of the trials.
-        trial: name of the trial's folder; None: the one that `bray train` would take.
+        trial: name of the trial below the project, or with a slash a folder; None: the one that
+            `bray train` would take.
         settings: settings of the run, such as `source.wrappers=[my_game:Scaled]`.
 
     Returns:
@@ -83,7 +84,7 @@ def migrate_sb3(
     if file.gamma is not None:
         given.append(f"trainer.gamma={file.gamma}")
     template = compose(algorithm, environment, [*given, *settings])
-    folder = Path(project) / (trial or trial_name(algorithm, environment, _SEED))
+    folder = trial_path(trial or trial_name(algorithm, environment, _SEED), Path(project))
     if folder.exists():
         raise AlreadyExistsError(
             f"{folder}: expected a new folder for the trial, it exists: name another with --trial"

@@ -201,11 +201,32 @@ class Returns(nn.Module):
         kind, rescales = self._config.distributional, self._config.value_rescaling
         if kind == "c51":
             atoms = unrescale(self.support, RESCALING) if rescales else self.support
-            # Actions that are alike stay so: what is known of none decides by no rounding error.
-            grain = (atoms[-1] - atoms[0]) * _GRAIN
-            return (c51.q_values(numbers, atoms) / grain).round() * grain
+            means, grain = c51.q_values(numbers, atoms), (atoms[-1] - atoms[0]) * _GRAIN
+            return _alike(means, atoms.mean(), grain)
         numbers = unrescale(numbers, RESCALING) if rescales else numbers
         return numbers if kind == "none" else numbers.mean(-1)
+
+
+def _alike(means: Tensor, unknown: Tensor, grain: Tensor) -> Tensor:
+    """Return means `[…, A]` of which those within a grain of each other are alike.
+
+    So no rounding error, which differs from row to row and in an export, decides between actions of
+    which nothing is known. That holds of what is near the mean of what nothing is known of, and of
+    what is near the greatest.
+    """
+    known = unknown + _distance(means - unknown, grain)
+    best = known.amax(-1, keepdim=True)
+    return best - _distance(best - known, grain)
+
+
+def _distance(exact: Tensor, grain: Tensor) -> Tensor:
+    """Return differences of which those below a grain are 0, and those from two grains on exact.
+
+    In between they grow without a jump: with one, or were means rounded to grains, an error in the
+    last bits could move a mean by a whole grain, and an export would differ from its module.
+    """
+    size = exact.abs()
+    return exact.sign() * torch.minimum(size, 2 * (size - grain).clamp(min=0))
 
 
 def votes(drawn: Tensor, mean: Tensor) -> Tensor:

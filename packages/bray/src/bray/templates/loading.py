@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import resources
@@ -34,6 +35,8 @@ from bray_core.settings.settings_tree import parse as parse_tree
 
 _WHOLE = ("algorithm", "enable", "seed", "render", "goal", "keep", "callbacks", "sinks")
 """Keys of a template that are no settings of an algorithm."""
+TASK = re.compile(r"[-_]v\d+$")
+"""How the names of tasks end, of Gymnasium and PettingZoo."""
 _KIND = "source.kind"
 _PETTINGZOO = {"ParallelEnv": "agents", "AECEnv": "matches"}
 _OWN = partial(chosen_schema, runs_own_code=True)
@@ -57,6 +60,10 @@ def path_of(name: str) -> Path:
         raise ConfigError(
             f"template: {name!r} is an algorithm: name a task, too, such as {name} "
             f"{load_algorithm(name).example}"
+        )
+    if TASK.search(name):
+        raise ConfigError(
+            f"template: {name!r} is a task: name an algorithm, too, such as ppo, which plays it"
         )
     raise ConfigError(
         f"template: unknown {name!r}{closest(name, names())}; "

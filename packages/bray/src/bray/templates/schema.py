@@ -196,43 +196,6 @@ def plain_config(config: type[Any], loaded: Any) -> Any:
     return config(**{f.name: getattr(loaded, f.name) for f in fields(config)})
 
 
-def settings_of(name: str, task: str = "") -> list[tuple[str, str, str]]:
-    """Return dotted name, default and meaning of every setting of an algorithm; see `explained`."""
-    algorithm = load_algorithm(name)
-    known = schema(name, tuned_task(algorithm, task))
-    return [
-        (f"{part}.{one.name}", _shown_default(one), words)
-        for part, inner in typing.get_type_hints(known).items()
-        if part in PARTS
-        for one, words in ((f, descriptions(inner).get(f.name, "")) for f in fields(inner))
-    ]
-
-
-def explained(name: str, task: str = "") -> str:
-    """Return every setting of an algorithm as a table: dotted name, default, meaning.
-
-    Args:
-        name: name of the algorithm.
-        task: what is played, which may have defaults of its own.
-
-    Raises:
-        ConfigError: there is no such algorithm.
-    """
-    algorithm = load_algorithm(name)
-    rows = settings_of(name, task)
-    names, defaults = (max(len(row[at]) for row in rows) for at in (0, 1))
-    lines = [f"{a:{names}}  {b:{defaults}}  {c}" for a, b, c in rows]
-    return "\n".join([f"{algorithm.title}: {algorithm.__doc__ or ''}".rstrip(), "", *lines])
-
-
-def _shown_default(one: Field[Any]) -> str:
-    if one.default is not MISSING:
-        return str(list(one.default) if isinstance(one.default, tuple) else one.default)
-    if one.default_factory is not MISSING:
-        return str(one.default_factory())
-    return "required"
-
-
 def template_of(loaded: Any) -> Template:
     """Return what was read into the dataclass of `schema` as a template.
 

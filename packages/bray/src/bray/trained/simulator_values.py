@@ -23,6 +23,8 @@ def to_observation(space: Nested, value: Any, path: str = "observation") -> Nest
     Raises:
         SpecError: the value has another structure; names the place.
     """
+    if isinstance(space, LeafSpace) and space.kind == "set":
+        return _to_set(space, value, path)
     if isinstance(space, LeafSpace):
         try:
             array = np.asarray(value)
@@ -45,6 +47,34 @@ def to_observation(space: Nested, value: Any, path: str = "observation") -> Nest
         raise SpecError(f"{path}: expected {len(space)} parts, got {type(value).__name__}")
     parts = zip(space, value, strict=True)
     return [to_observation(child, one, f"{path}[{i}]") for i, (child, one) in enumerate(parts)]
+
+
+def _to_set(space: LeafSpace, value: Any, path: str) -> Nested:
+    """Return the members of a set as `[N, F + 1]`, where the last column is 1 for each of them.
+
+    Raises:
+        SpecError: there are too many, or a member has another number of numbers.
+    """
+    most, width = space.shape
+    try:
+        array = np.asarray(value)
+    except ValueError:  # members of several lengths
+        array = np.asarray(None)
+    if array.shape == space.shape and array.dtype.kind in "biuf":
+        return array.astype(space.dtype)  # as a gamecore sends it
+    rows = np.zeros(space.shape, space.dtype)
+    if array.shape[:1] == (0,):
+        return rows
+    if not array.ndim or array.dtype.kind not in "biuf" or array[0].size != width - 1:
+        raise SpecError(
+            f"{path}: expected {space} each, got {type(value).__name__}: give each member as "
+            "gymnasium.spaces.flatten of its space makes it"
+        )
+    if len(array) > most:
+        raise SpecError(f"{path}: expected {space}, got {len(array)} members")
+    rows[: len(array), :-1] = array.reshape(len(array), -1)
+    rows[: len(array), -1] = 1
+    return rows
 
 
 def to_action(space: Nested, answer: Nested) -> Any:

@@ -51,7 +51,7 @@ FIGURES = (
     Figure("trainer", "loss", "trainer/loss", "value"),
     Figure("trainer", "optimiser steps", "trainer/steps", "rate", "/s"),
     Figure("trainer", "training on a replay", "trainer/train_s", "value", "s"),
-    Figure("trainer", "waiting for a replay", "trainer/wait_s", "value", "s"),
+    Figure("trainer", "taking a replay", "trainer/wait_s", "value", "s"),
     Figure("trainer", "uses of a replay", "trainer/reuse", "value"),
     Figure("trainer", "restarts", "trainer/restarts", "total"),
     Figure("gamecore-actor", "ticks", "actor/steps", "rate", "/s"),
@@ -189,6 +189,8 @@ def _limit(
     if busy is None:
         return {"part": None, "words": "Too few figures yet to say what limits this run."}
     waits = f"The trainer waits {1 - busy:.0%} of its time for a replay"
+    if _take_turns(values, busy):  # it waits for its turn: a replay is there when that comes
+        waits = f"Playing and training take turns, and training takes {busy:.0%} of the time"
     if 1 - busy >= _WAITS:  # the trainer is not what limits: who plays too slowly?
         return _slow_player(waits, shares)
     queued, lost = values.get("buffer/queued_segments", 0.0), _lost(rates)
@@ -199,6 +201,14 @@ def _limit(
         words = f"Segments wait for the trainer{tail}: training limits this run."
         return {"part": "trainer", "words": words}
     return {"part": None, "words": "Playing and training take turns: neither waits for the other."}
+
+
+def _take_turns(values: Mapping[str, float], busy: float) -> bool:
+    """Return whether the trainer's idle time lies between its turns, not in taking replays."""
+    train, wait = values.get("trainer/train_s"), values.get("trainer/wait_s")
+    if train is None or wait is None or train + wait <= 0:
+        return False
+    return wait / (train + wait) < (1 - busy) / 2
 
 
 def _slow_player(waits: str, shares: Mapping[str, float]) -> dict[str, str | None]:

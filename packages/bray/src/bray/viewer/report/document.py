@@ -66,6 +66,7 @@ def report(
         _trials(list(found.values())),
         _curves(project, names, metrics or METRICS, seeds, axis),
         _settings(project, names),
+        _code(list(found.values())),
         *(_trial(one) for one in found.values()),
     ]
     css = resources.files(__package__ or "").joinpath("report.css").read_text()
@@ -155,6 +156,21 @@ def _settings(project: Project, names: Sequence[str]) -> str:
     if not differing:
         return f"{head}<p>None: all trials have the same settings.</p>"
     return head + _table(["Trial", *keys, *differing], rows, numbers=range(1, 1 + len(keys)))
+
+
+def _code(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the commits of the newest launches, and whether these had uncommitted changes."""
+    newest = [(one["name"], one["launches"][0]) for one in found if one["launches"]]
+    told = [(name, one["record"].get("commit"), one["changes"]) for name, one in newest]
+    if len(told) < 2 or not any(commit for _, commit, _ in told):
+        return ""
+    if len({one[1:] for one in told}) == 1:
+        return "<h2>Code that differs</h2><p>None: all trials ran the same commit and changes.</p>"
+    rows = [
+        [name, str(commit or "–")[:10], f"{changes.count(chr(10)):,} lines" if changes else "none"]
+        for name, commit, changes in told
+    ]
+    return "<h2>Code that differs</h2>" + _table(["Trial", "Commit", "Uncommitted changes"], rows)
 
 
 def _result(figures: Mapping[str, float], keys: Sequence[str]) -> float:

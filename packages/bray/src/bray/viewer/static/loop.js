@@ -22,7 +22,7 @@ const ARROWS = {
 };
 const CURVES = [
   ["actor/steps", "actor/steps: played so far"], ["buffer/queued_segments", "buffer/queued_segments: waiting"],
-  ["trainer/wait_s", "trainer/wait_s: waiting for a replay"], ["trainer/policy_lag_versions", "trainer/policy_lag_versions"],
+  ["trainer/wait_s", "trainer/wait_s: taking a replay"], ["trainer/policy_lag_versions", "trainer/policy_lag_versions"],
 ];
 
 export class Loop {
