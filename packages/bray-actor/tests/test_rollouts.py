@@ -23,6 +23,7 @@ from bray_actor import Rollouts, Runner, segment_spec
 from bray_actor.policy.batch_decoder import BatchDiagonalGaussian
 from bray_actor.policy.decoder import DiagonalGaussian, check_outputs
 from bray_actor.policy.densities import tanh_log_slope, tanh_squash
+from bray_actor.runners import rollout_worker
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import Played
 from bray_core import metrics
@@ -168,6 +169,41 @@ def test_a_worker_says_what_it_failed_with() -> None:
     with pytest.raises(ValueError, match="the simulator broke"):
         worker.poll()  # again, to whoever asks
     assert made[0]._env.closed
+    _join_rollouts()
+
+
+class Telling:
+    """Says in which thread it was read."""
+
+    def __reduce__(self) -> Any:
+        return threading.current_thread, ()
+
+
+def test_what_a_worker_is_told_is_read_in_the_thread_that_plays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ray import cloudpickle
+
+    from bray_actor.remote import _RolloutWorker
+
+    heard: list[Any] = []
+    monkeypatch.setattr(rollout_worker, "tell", lambda runner, news: heard.append(news))
+
+    def make(worker: int) -> Any:
+        return make_runner(Kept(), env=Failing)
+
+    worker = _RolloutWorker(make, steps=5, lockstep=False)
+    worker.tell(cloudpickle.dumps(Telling()))
+
+    def is_over() -> bool:
+        try:
+            worker.poll()
+        except ValueError:
+            return True
+        return False
+
+    wait_for(is_over)
+    assert [thread.name for thread in heard] == ["rollouts"]
     _join_rollouts()
 
 

@@ -43,17 +43,17 @@ def test_a_template_trains_two_versions(name: str, tmp_path: Path) -> None:
 def test_hunters_and_the_one_they_hunt_both_learn(seed: int, tmp_path: Path) -> None:
     """Each is compared with chance in its place; the other side is the same in both games.
 
-    Of seed 1 the hunters got 26 in place of 10, the runner -11 in place of -17; of seed 11, 27 in
-    place of 4 and -5 in place of -17. Means of 60 games vary by about 2. Half of seed 1's gains is
-    asked for. After 40,000 steps seed 1 had 30 in place of 7 on one kind of CPU, 14.5 in place of
-    10 on another.
+    The hunters hunt a runner that moves at random: one that has learnt to flee would hide what they
+    have. They got 16, 47 and 27 in place of 4 (seeds 1 to 3). The runner flees the hunters that it
+    has learnt with: -18, -49 and -17 in place of -29, -62 and -41. Means of 60 games vary by about
+    2, and a collision is 10.
     """
     trial = tmp_path / "tag"
     train(SEVERAL / "tag.yaml", trial, f"seed={seed}")
 
-    assert returns(trial)["hunter"] > returns(trial, "hunter")["hunter"] + 8
-    chance = returns(trial, "hunter", "runner")["runner"]
-    assert returns(trial, "hunter")["runner"] > chance + 3
+    of_chance = returns(trial, "hunter", "runner")["hunter"]
+    assert returns(trial, "runner")["hunter"] > of_chance + 6
+    assert returns(trial)["runner"] > returns(trial, "runner")["runner"] + 5
 
 
 @pytest.mark.slow

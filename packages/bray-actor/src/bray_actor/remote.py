@@ -115,10 +115,18 @@ class PlayReports:
         pool: its workers' `report` returns their process, and what was played since the last one.
         what: name of these workers in the log.
         metric: name of the metric that counts those that were lost.
+        pack: what a worker is told → what its method `tell` is given.
     """
 
-    def __init__(self, pool: WorkerPool, what: str, metric: str) -> None:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        what: str,
+        metric: str,
+        pack: Callable[[Any], Any] = lambda news: news,
+    ) -> None:
         self._pool = pool
+        self._pack = pack
         self._what = what
         self._metric = metric
         self._lost: set[int] = set()
@@ -134,7 +142,7 @@ class PlayReports:
         """Tell all workers, and later those that start again."""
         self._news[type(news)] = news
         for worker in range(self._pool.size):
-            self._pool.submit("tell", news, worker=worker)
+            self._pool.submit("tell", self._pack(news), worker=worker)
 
     def poll(self) -> Played:
         """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
@@ -164,7 +172,7 @@ class PlayReports:
                     self._note_lost(worker, "it has another process")  # back before it was missed
                     self._pids[worker] = pid
                     for news in self._news.values():  # its process has not heard it
-                        self._pool.submit("tell", news, worker=worker)
+                        self._pool.submit("tell", self._pack(news), worker=worker)
                 self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
@@ -218,7 +226,8 @@ class RemoteRollouts:
             max_concurrency=2,
             spread=True,
         )
-        self._reports = PlayReports(self._pool, "rollouts", "actor/rollouts_lost")
+        lost = "actor/rollouts_lost"
+        self._reports = PlayReports(self._pool, "rollouts", lost, cloudpickle.dumps)
 
     def collect(self, steps: int) -> None:
         """Do nothing: the workers play by themselves, and so much as they are told to."""
@@ -262,10 +271,18 @@ class RemoteRollouts:
 
 
 class _RolloutWorker(RolloutWorker):
-    """One that knows by Ray which one it is."""
+    """One that knows by Ray which one it is, and is told bytes.
+
+    What is told is read in the thread that plays. That thread imports what it plays with: two
+    threads that import parts of one package may lock each other out.
+    """
 
     def __init__(self, make: Callable[[int], AnyRunner], steps: int, lockstep: bool) -> None:
         super().__init__(partial(make, worker_index()), steps, lockstep)
+
+    def tell(self, news: bytes) -> None:
+        """Tell the runner what is packed."""
+        self._news.append(partial(cloudpickle.loads, news))
 
     def report(self) -> tuple[int, Played]:
         """Return the process, and what `poll` does."""

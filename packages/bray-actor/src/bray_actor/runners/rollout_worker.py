@@ -35,7 +35,7 @@ class RolloutWorker:
         self._lockstep = lockstep
         self._lock = threading.Lock()
         self._played = Played(0, [])
-        self._news: deque[Any] = deque()
+        self._news: deque[Callable[[], Any]] = deque()
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
 
@@ -56,7 +56,7 @@ class RolloutWorker:
 
     def tell(self, news: Any) -> None:
         """Tell the runner what the driver says, before its next steps; see `rollouts.tell`."""
-        self._news.append(news)
+        self._news.append(lambda: news)
 
     def _run(self) -> None:
         if sys.platform == "linux":  # elsewhere it would be the whole process's
@@ -73,7 +73,7 @@ class RolloutWorker:
         try:
             while True:
                 while self._news:
-                    tell(runner, self._news.popleft())
+                    tell(runner, self._news.popleft()())
                 recorded = await collect(runner, self._steps)
                 with self._lock:
                     self._played = self._played.joined(taken(runner, recorded))
