@@ -105,6 +105,28 @@ def test_settings_and_goal_are_those_of_the_command_line(
     assert (again.parts, again.goal) == (parts, goal)
 
 
+def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
+    """What a run says, and what an environment prints, goes to standard error."""
+    (tmp_path / "loud.py").write_text(
+        "import gymnasium\n"
+        "class Loud(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Discrete(2)\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        print('a new game')\n"
+        "        return 0, {}\n"
+        "    def step(self, action):\n"
+        "        return 1, 1.0, True, False, {}\n"
+    )
+    words = [sys.executable, "-m", "bray_core.cli", "train", "ppo", "loud.py:Loud", "--json"]
+    words += ["--goal", "1", "--episodes", "2", "--trial", "one", "steps_per_replay=64"]
+    for _ in range(2):  # the second time the trial has reached its goal
+        done = subprocess.run(
+            [*words, "--frames", "256"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert json.loads(done.stdout)["evaluation_return"] == 1
+
+
 def test_a_goal_that_was_not_reached_is_1(tmp_path: Path, calls: list[Any]) -> None:
     arguments = ["dqn", "CartPole-v1", "--goal", "475", "--evaluate-at", "150", "--trial", "mine"]
     assert bray(tmp_path, *arguments) == 1

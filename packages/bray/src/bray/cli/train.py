@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import textwrap
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -134,12 +136,16 @@ def _run(options: argparse.Namespace) -> int:
         from bray.cli.seeds import train_seeds
         from bray.composition.whole_run import completed_goal
 
+        def train_one(template: Template, launch: Launch, goal: Goal) -> Outcome:
+            with _apart(options.json):
+                return run_launch(template, launch, goal)[0]
+
         return train_seeds(
             template,
             launch,
             options.seeds,
             completed_goal(template),
-            lambda *one: run_launch(*one)[0],
+            train_one,
             is_json=options.json,
             goes_on=options.go_on,
         )
@@ -228,14 +234,17 @@ def train(
     from bray.cli.closing_message import closing_message
     from bray.composition.whole_run import already_reached, completed_goal
     from bray.trained.first_episodes import record_first_episodes
+    from bray_core.trials.trial import Trial
 
     trial = launch.project / launch.trial
     goal = completed_goal(template)
     if not goes_on and (words := already_reached(trial, goal)):
-        sys.stdout.write(words + "\n")
+        told = json.dumps(Trial(trial).result()) if is_json else words
+        sys.stdout.write(told + "\n")
         return 0
-    outcome, report = run_launch(template, launch, goal)
-    recorded = record_first_episodes(template, trial) if report is not None else 0
+    with _apart(is_json):
+        outcome, report = run_launch(template, launch, goal)
+        recorded = record_first_episodes(template, trial) if report is not None else 0
     if is_json:
         sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
         return 0 if outcome.reached else 1
@@ -247,6 +256,11 @@ def train(
     )
     sys.stdout.write(words + "\n")
     return 0 if outcome.reached else 1
+
+
+def _apart(is_json: bool) -> AbstractContextManager[object]:
+    """Let what is said beside a JSON line go to standard error, what environments print, too."""
+    return contextlib.redirect_stdout(sys.stderr) if is_json else contextlib.nullcontext()
 
 
 def run_launch(
