@@ -77,9 +77,7 @@ def test_a_shipped_template_is_one_part_of_each_kind(building: Viewer, name: str
     text = loading.path_of(name).read_text()
     answer = send(building, "check", {"text": text}).json
     kinds = [part["kind"] for part in answer["graph"]["parts"] if part["kind"] != "render"]
-    are_prompts = name in ("arithmetic", "calculator", "guess")  # which the trainer asks
-    actor = [] if are_prompts else ["actor"]
-    assert sorted(kinds) == [*actor, "agent", "buffer", "model", "source", "trainer"]
+    assert sorted(kinds) == ["actor", "agent", "buffer", "model", "source", "trainer"]
     assert answer["graph"]["is_full"] == (name == "league")  # whose source has a kind
     assert answer["problems"] == []
     assert {"sources.source * agents.policy", "trainers.policy trains models.policy"} < set(

@@ -226,8 +226,9 @@ class RemoteRollouts:
             max_concurrency=2,
             spread=True,
         )
-        lost = "actor/rollouts_lost"
-        self._reports = PlayReports(self._pool, "rollouts", lost, cloudpickle.dumps)
+        self._reports = PlayReports(
+            self._pool, "rollouts", "actor/rollouts_lost", cloudpickle.dumps
+        )
 
     def collect(self, steps: int) -> None:
         """Do nothing: the workers play by themselves, and so much as they are told to."""
