@@ -13,7 +13,7 @@ from composed_runs import EXAMPLES, train
 from race_game import DESCRIBED, SPACES
 
 import bray_model
-from bray.composition import casting
+from bray.composition import match_casting
 from bray.composition.loaded import player_of
 from bray.policies.config import NetworkConfig
 from bray.policies.networks import example_inputs, make_policy
@@ -133,12 +133,12 @@ def test_an_opponent_is_loaded_once_for_all_evaluations(
     (tmp_path / "next.yaml").write_text(MATCHES + f"goal: {goal}")
     loaded: list[Any] = []
     played: list[Any] = []
-    model, evaluate = bray_model.Model, casting.evaluate_match
+    model, evaluate = bray_model.Model, match_casting.evaluate_match
     monkeypatch.setattr(
         bray_model, "Model", lambda *a, **o: loaded.append(model(*a, **o)) or loaded[-1]
     )
     monkeypatch.setattr(
-        casting, "evaluate_match", lambda *a, **o: played.append(evaluate(*a, **o)) or [0.0]
+        match_casting, "evaluate_match", lambda *a, **o: played.append(evaluate(*a, **o)) or [0.0]
     )
 
     train(tmp_path / "next.yaml", tmp_path / "next", exports=False)
