@@ -86,9 +86,10 @@ def test_a_frozen_policy_plays_beside_who_learns_over_the_wire(
 
     outcome = train(tmp_path / "wire.yaml", tmp_path / "wire", exports=False, runtime=runtime)
 
-    assert outcome.version >= 2
     assert outcome.frames >= 128
-    # On Ray games go on while it is trained: how many steps more says nothing.
+    # On Ray games go on while it is trained: how many steps more says nothing, and the newest
+    # version may be on its way when the last of them is counted.
+    assert outcome.version >= (2 if runtime == "local" else 1)
     if runtime == "local":
         assert outcome.frames < 192, "the frozen policy's steps do not count"
     assert [path.name for path in (tmp_path / "wire" / "models").iterdir()] == ["red"]
