@@ -199,7 +199,7 @@ def test_a_real_run_heeds_the_keys(tmp_path: Path) -> None:
         before = set(checkpoints.glob("replay-*.pt"))
         with terminal("--project", str(tmp_path), "--every", "0.2") as shown:
             shown.wait_for("policy_loss")
-            shown.wait_for("limit")
+            shown.wait_for("take turns")
             shown.press("c")
             shown.wait_for("asked for a checkpoint")
             until = time.monotonic() + _DEADLINE_S
