@@ -136,13 +136,13 @@ class PlayReports:
         """The answer that each worker owes, and since when."""
         self._silent: set[int] = set()
         self._news: dict[type, Any] = {}
-        """What all workers are told, the newest of each kind alone."""
+        """What all workers are told, packed, the newest of each kind alone."""
 
     def tell(self, news: Any) -> None:
         """Tell all workers, and later those that start again."""
-        self._news[type(news)] = news
+        self._news[type(news)] = packed = self._pack(news)
         for worker in range(self._pool.size):
-            self._pool.submit("tell", self._pack(news), worker=worker)
+            self._pool.submit("tell", packed, worker=worker)
 
     def poll(self) -> Played:
         """Return what was played since the last call; errors as in `RemoteRollouts.poll`."""
@@ -171,8 +171,8 @@ class PlayReports:
                 if self._pids.setdefault(worker, pid) != pid:
                     self._note_lost(worker, "it has another process")  # back before it was missed
                     self._pids[worker] = pid
-                    for news in self._news.values():  # its process has not heard it
-                        self._pool.submit("tell", self._pack(news), worker=worker)
+                    for packed in self._news.values():  # its process has not heard it
+                        self._pool.submit("tell", packed, worker=worker)
                 self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
