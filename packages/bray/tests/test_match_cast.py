@@ -88,6 +88,12 @@ def test_opponents_record_nothing_and_keep_their_models_between_news() -> None:
     assert seen["main:v3"].config == PolicyConfig(phase="opponent")
 
 
+def test_agents_with_brackets_in_their_names_are_named_as_they_are() -> None:
+    """`car[0]` is the name of an agent first, and a pattern after that."""
+    found = sides_of(["car[0]", "car[1]"], {"one": "car[0]", "other": "car[1]"})
+    assert found == {"one": ("car[0]",), "other": ("car[1]",)}
+
+
 def test_all_agents_of_a_side_have_one_seat() -> None:
     agents = ["red_0", "red_1", "blue_0", "blue_1"]
     sides = sides_of(agents, {"red": "red_*", "blue": "blue_*"})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from bray_actor.multi_agent.seat import GameResult, Seat
 from bray_actor.policy.session_start import SessionStart
 from bray_core.errors import ServiceError
+from bray_core.settings.name_pattern import fits
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +82,7 @@ class Match:
         if agent in self.seats:
             return self.seats[agent]
         for pattern, seat in self.seats.items():
-            if is_pattern(pattern) and fnmatchcase(agent, pattern):
+            if fits(agent, pattern):
                 return seat
         raise refused(f"agent: expected one of {_names(self.seats)}", agent)
 

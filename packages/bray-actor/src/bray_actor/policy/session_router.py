@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from bray_actor.policy.lane_barrier import LaneBarrier, lane_of
 from bray_actor.policy.session_start import EVALUATION, SessionStart, told_spaces
 from bray_core.errors import ServiceError
 from bray_core.protocols import ActorProtocol
+from bray_core.settings.name_pattern import fits
 from bray_core.spaces import Spaces
 
 MakeActor = Callable[[str], ActorProtocol]
@@ -87,7 +87,7 @@ class SessionRouter:
                 return self._by_name[start.policy]
             raise _unknown("policy", "one of", self._by_name, start.policy)
         for pattern, entry in self._seats.items():
-            if fnmatchcase(start.agent or "", pattern):
+            if fits(start.agent or "", pattern):
                 return entry
         raise _unknown("agent", "a name that fits one of", self._seats, start.agent)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from bray_core import codec
 from bray_core.errors import CodecError, ServiceError
 from bray_core.protocols import ActorProtocol
+from bray_core.settings.name_pattern import fits
 
 MOST_START_BYTES = 1024**2
 """Bytes of the body of a `start`."""
@@ -38,7 +38,7 @@ class SeveralActors:
             return self._actors[policy]
         if policy is None and isinstance(agent, str):
             for name, patterns in self._agents.items():
-                if any(fnmatchcase(agent, pattern) for pattern in patterns):
+                if any(fits(agent, pattern) for pattern in patterns):
                     return self._actors[name]
         said = f"policy {policy!r:.100}" if policy is not None else f"agent {agent!r:.100}"
         raise ServiceError(

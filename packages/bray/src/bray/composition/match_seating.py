@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from bray.games.side_groups import SideGroup, SideGroups, group_of, one_group
 from bray.games.sides import Sides, sides_of
 from bray.sources.multi_agent_config import MatchesSourceConfig
 from bray.templates.composition import Composition, SourcePart
 from bray_core.errors import ConfigError
+from bray_core.settings.name_pattern import fits
 from bray_core.spaces import Spaces
 
 
@@ -157,7 +157,7 @@ class _Owners:
 
     def _owner(self, agent: str) -> str:
         for pattern, name in self._source.agents.items():
-            if pattern == agent or fnmatchcase(agent, pattern):
+            if fits(agent, pattern):
                 learner = self._composition.learner_of(name)
                 if learner is not None:
                     return learner.name

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from bray.composition.loaded import loaded_spaces
@@ -18,6 +17,7 @@ from bray.sources.source_kind import SourceKindConfig, find_source_kind, read_ag
 from bray.templates.composition import AgentPart, Composition, SourcePart
 from bray_core.errors import ConfigError
 from bray_core.settings.choice import closest
+from bray_core.settings.name_pattern import fits
 from bray_core.spaces import Spaces
 
 Seated = Mapping[str, Mapping[str, Spaces]]
@@ -58,7 +58,7 @@ class Roster:
             ConfigError: no pattern fits it.
         """
         for pattern, name in source.agents.items():
-            if fnmatchcase(agent, pattern):
+            if fits(agent, pattern):
                 return self.composition.agents[name]
         raise ConfigError(
             f"sources.{source.name}.agents: expected a pattern that fits each agent, got none for "
@@ -184,7 +184,7 @@ def _check_patterns(source: SourcePart, agents: Mapping[str, Spaces]) -> None:
     if not isinstance(source.config, MultiAgentSourceConfig) or source.config.is_simulator:
         return
     for pattern in source.agents:
-        if not any(fnmatchcase(agent, pattern) for agent in agents):
+        if not any(fits(agent, pattern) for agent in agents):
             raise ConfigError(
                 f"sources.{source.name}.agents.{pattern}: expected the name of an agent of "
                 f"{source.config.title}, or a pattern of some, got {pattern!r}"
@@ -222,7 +222,7 @@ def _of_sides(composition: Composition, source: SourcePart) -> dict[str, Spaces]
     learning = [one for one in composition.agents if composition.learner_of(one) is not None]
     found = {}
     for side in map(str, source.config.sides.values()):
-        fitting = (a for p, a in source.agents.items() if p == side or fnmatchcase(side, p))
+        fitting = (a for p, a in source.agents.items() if fits(side, p))
         found[side] = _declared(composition, source, next(fitting, learning[0]))
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields
-from fnmatch import fnmatchcase
 
 from bray.composition.loaded import loaded_spaces
 from bray.composition.part_errors import PartNames, errors_of
@@ -16,6 +15,7 @@ from bray.training.team_policy import TeamPolicy
 from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_actor.multi_agent.team import Rows, Team
 from bray_actor.multi_agent.team_game import TeamedSpec
+from bray_core.settings.name_pattern import fits
 
 
 def games_spec(composition: Composition, source: SourcePart) -> MultiAgentSpec:
@@ -73,7 +73,7 @@ def _teams(
     members: dict[str, list[str]] = {}
     rows_of: dict[str, Rows] = {}
     for agent in agents:
-        fitting = (name for pattern, name in source.agents.items() if fnmatchcase(agent, pattern))
+        fitting = (name for pattern, name in source.agents.items() if fits(agent, pattern))
         name = next(fitting, None)
         if name is None or name not in rows:
             continue

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from bray_core.errors import ConfigError
+from bray_core.settings.name_pattern import fits
 
 Sides: TypeAlias = Mapping[str, tuple[str, ...]]
 """Names of the agents by side; one policy plays all agents of a side."""
@@ -64,13 +64,13 @@ def sides_in(agents: Sequence[str], sides: Sides) -> Sides | None:
 
 
 def _fits(agent: str, members: Sequence[str]) -> bool:
-    return agent in members or any(fnmatchcase(agent, one) for one in members)
+    return any(fits(agent, one) for one in members)
 
 
 def _by_pattern(agents: Sequence[str], patterns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {side: [] for side in patterns}
     for agent in agents:
-        fitting = [side for side, pattern in patterns.items() if fnmatchcase(agent, pattern)]
+        fitting = [side for side, pattern in patterns.items() if fits(agent, pattern)]
         if len(fitting) != 1:
             raise ConfigError(
                 f"sides: expected one side for agent {agent!r}, got {fitting or 'none'} of "
