@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, TypeAlias
 
 from bray_server.sessions.direct_ticks import DirectTicks
+from bray_server.sessions.grouped_requests import GroupedRequests
 from bray_server.sessions.pages import PAGE
 from bray_server.sessions.pending_request import PendingRequest
 from bray_server.sessions.sessions import Sessions
@@ -39,6 +40,7 @@ class Dispatcher:
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
+        self._grouped = GroupedRequests(sessions)
         self._queue: deque[PendingRequest] = deque()
         self._task: asyncio.Task[None] | None = None
         self._item: PendingRequest | None = None
@@ -81,7 +83,7 @@ class Dispatcher:
             if caller.is_blocked:
                 caller.hold(item)
                 continue
-            if item[1] == PAGE and (group := self._sessions.page_group(item[3])) is not None:
+            if item[1] == PAGE and (group := self._grouped.page_group(item[3])) is not None:
                 self._put_pages(item, group)
                 continue
             try:
@@ -97,17 +99,17 @@ class Dispatcher:
 
     def _put_calls(self, first: PendingRequest) -> None:
         """Answer all calls of the queue together; each connection's stay in their order."""
-        self._put_together(first, lambda item: item[1] == _CALL, self._sessions.answer_calls)
+        self._put_together(first, lambda item: item[1] == _CALL, self._grouped.answer_calls)
 
     def _put_pages(self, first: PendingRequest, group: Hashable) -> None:
         """Answer all pages of a group that are in the queue together."""
-        sessions = self._sessions
+        grouped = self._grouped
 
         def belongs(item: PendingRequest) -> bool:
             is_there = item[1] == PAGE and not item[0].is_lost
-            return is_there and sessions.page_group(item[3]) == group
+            return is_there and grouped.page_group(item[3]) == group
 
-        self._put_together(first, belongs, sessions.answer_pages)
+        self._put_together(first, belongs, grouped.answer_pages)
 
     def _put_together(
         self, first: PendingRequest, belongs: Callable[[PendingRequest], bool], answer: Together

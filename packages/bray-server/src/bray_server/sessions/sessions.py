@@ -6,16 +6,16 @@ import asyncio
 import logging
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence, Sized
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from bray_core.errors import BrayError, ServiceError
 from bray_core.json_body import JsonBody
 from bray_server.limits.bounded_log import BoundedLog
 from bray_server.limits.limits import Limits
 from bray_server.sessions.deadlines import cancelled, resume_with_deadline, with_deadline
-from bray_server.sessions.json_replies import answer_in_json, in_form_of
+from bray_server.sessions.json_replies import in_form_of
 from bray_server.sessions.page_streams import PageStream
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest, Pages, grouped, public_paths
 from bray_server.sessions.server_metrics import BUCKETS_S, ServerMetrics
@@ -33,9 +33,6 @@ logger = logging.getLogger(__name__)
 
 _START, _TICK, _END, _CALL = map(int, (Kind.START, Kind.TICK, Kind.END, Kind.CALL))
 
-
-T = TypeVar("T", bound=Sized)
-R = TypeVar("R", bound=Sized)
 OnWait = Callable[[], None]
 """Called when a request waits for the first time."""
 
@@ -65,10 +62,11 @@ class Sessions:
     ) -> None:
         self._factory, self._stateless = sort_service(service)
         self._makes_way = bool(getattr(service, "makes_way", False))
-        self._ticks = getattr(self._stateless, "ticks", None)
+        self.ticks = getattr(self._stateless, "ticks", None)
+        """Answers several calls at once, if the service does."""
         self.calls: OpenSession | None = None
         """Stands for the stateless service where `DirectTicks` asks it."""
-        if self._stateless is not None and self._ticks is None:
+        if self._stateless is not None and self.ticks is None:
             self.calls = OpenSession(self._stateless, None, "")  # type: ignore[arg-type]
             self.calls.busy = False
         self._limits = limits
@@ -76,7 +74,8 @@ class Sessions:
         """Most requests that are under way at a time."""
         self._others = others
         self._pages = pages
-        self._grouped = grouped(pages)
+        self.grouped_pages = grouped(pages)
+        """Answers several requests for pages at once, if the service does."""
         self._public = public_paths(pages)
         self._table = SessionTable(limits, others)
         self.entries = self._table.entries
@@ -98,8 +97,8 @@ class Sessions:
 
     @property
     def answers_calls_together(self) -> bool:
-        """Whether calls go to `answer_calls`."""
-        return self._ticks is not None
+        """Whether calls go to `GroupedRequests`."""
+        return self.ticks is not None
 
     async def answer(
         self,
@@ -159,7 +158,7 @@ class Sessions:
             metrics.bytes_out += len(reply)
             return reply
         except Exception as error:  # noqa: BLE001  the request's edge: it becomes a reply
-            failure = self._failed(error, session)
+            failure = self.refusal(error, session)
             metrics.count_error(failure.code)
             return failure
         finally:
@@ -182,7 +181,7 @@ class Sessions:
 
     def failed(self, error: Exception) -> ServiceError:
         """Count and log an error of a streamed page, and return it as a client is told it."""
-        failure = self._failed(error, b"")
+        failure = self.refusal(error, b"")
         self.metrics.count_error(failure.code)
         return failure
 
@@ -223,7 +222,7 @@ class Sessions:
             error: What the service raised.
             received_s: Time when the request was whole, by `time.monotonic`.
         """
-        failure = self._failed(error, session)
+        failure = self.refusal(error, session)
         self.metrics.count_error(failure.code)
         self.leave(entry, received_s)
         return failure
@@ -262,6 +261,20 @@ class Sessions:
             self.leave(entry, received_s)
             raise
         return self.succeed(entry, session, reply, received_s)
+
+    def count_together(self, count: int, elapsed_s: float) -> None:
+        """Count requests less under way that were answered together, and their time.
+
+        Args:
+            count: Number of the requests.
+            elapsed_s: Seconds since the first of them was whole.
+        """
+        metrics = self.metrics
+        metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += count
+        metrics.latency_s += elapsed_s * count
+        self.num_running -= count
+        if self.draining:
+            self._changed.set()
 
     def _count_time(self, elapsed_s: float) -> None:
         metrics = self.metrics
@@ -313,117 +326,6 @@ class Sessions:
         if self.ends_calls:
             raise ServiceError("draining", "the server is shutting down")
         return await self._with_deadline(in_form_of(body, self._stateless.tick(body)), waits)
-
-    async def answer_calls(
-        self, bodies: Sequence[bytes], received_s: float
-    ) -> Sequence[bytes | ServiceError]:
-        """Answer stateless calls together, each with a body or an error; never raise one.
-
-        Args:
-            bodies: Bodies of the calls.
-            received_s: Time when the first of them was whole, by `time.monotonic`.
-        """
-        return await self._together(_CALL, bodies, self._answer_calls, received_s)
-
-    async def answer_pages(
-        self, requests: Sequence[PageRequest], received_s: float
-    ) -> Sequence[PageReply | ServiceError]:
-        """Answer requests of one `page_group` together; never raise an error.
-
-        Args:
-            requests: The requests.
-            received_s: Time when the first of them was whole, by `time.monotonic`.
-        """
-        return await self._together(PAGE, requests, self._answer_pages, received_s)
-
-    def page_group(self, request: PageRequest) -> Hashable | None:
-        """Return what is equal for requests that may be answered together; None: this one alone."""
-        if self._grouped is None or self.ends_calls or self.num_running >= self.max_requests:
-            return None  # it will be refused, unread
-        return self._grouped.group(request)
-
-    async def _together(
-        self,
-        kind: int,
-        bodies: Sequence[T],
-        work: Callable[[Sequence[T]], Awaitable[Sequence[R | ServiceError]]],
-        received_s: float,
-    ) -> Sequence[R | ServiceError]:
-        """Count requests that are answered together."""
-        metrics = self.metrics
-        count = len(bodies)
-        metrics.requests[kind] += count
-        metrics.bytes_in += sum(map(len, bodies))
-        room = max(0, self.max_requests - self.num_running)
-        self.num_running += count
-        try:
-            replies = await work(bodies[:room])
-            if room < count:
-                full = ServiceError(
-                    "overloaded", f"{self.num_running - count} requests are under way"
-                )
-                replies = [*replies, *[full] * (count - room)]
-            for reply in replies:
-                if isinstance(reply, ServiceError):
-                    metrics.count_error(reply.code)
-                else:
-                    metrics.bytes_out += len(reply)
-            return replies
-        finally:
-            elapsed_s = time.monotonic() - received_s
-            metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += count
-            metrics.latency_s += elapsed_s * count
-            self.num_running -= count
-            if self.draining:
-                self._changed.set()
-
-    async def _answer_pages(
-        self, requests: Sequence[PageRequest]
-    ) -> Sequence[PageReply | ServiceError]:
-        assert self._grouped is not None
-        try:
-            if self.ends_calls:
-                raise ServiceError("draining", "the server is shutting down")
-            if not requests:
-                return []
-            work = self._grouped.answer_together(requests)
-            replies = await with_deadline(work, self._limits.tick_timeout_s)
-            if len(replies) != len(requests):
-                raise ValueError(f"expected {len(requests)} replies, got {len(replies)}")
-            return replies
-        except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
-            return [self._failed(error, b"")] * len(requests)
-
-    async def _answer_calls(self, bodies: Sequence[bytes]) -> Sequence[bytes | ServiceError]:
-        assert self._ticks is not None
-        try:
-            if self.ends_calls:
-                raise ServiceError("draining", "the server is shutting down")
-            if not bodies:
-                return []
-            replies = list(await with_deadline(self._ticks(bodies), self._limits.tick_timeout_s))
-            if len(replies) != len(bodies):
-                raise ValueError(f"expected {len(bodies)} replies, got {len(replies)}")
-            replies = [r if isinstance(r, bytes | ServiceError) else not_bytes(r) for r in replies]
-            if JsonBody in map(type, bodies):
-                replies = await self._in_form_of(bodies, replies)
-            return replies
-        except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
-            return [self._failed(error, b"")] * len(bodies)
-
-    async def _in_form_of(
-        self, bodies: Sequence[bytes], replies: Sequence[bytes | ServiceError]
-    ) -> list[bytes | ServiceError]:
-        """Return the replies to stateless calls, in JSON where the call was."""
-        converted: list[bytes | ServiceError] = []
-        for body, reply in zip(bodies, replies, strict=True):
-            try:
-                if isinstance(body, JsonBody) and isinstance(reply, bytes):
-                    reply = await answer_in_json(body, reply)
-                converted.append(reply)
-            except ServiceError as error:
-                converted.append(self._failed(error, b""))
-        return converted
 
     async def _page(
         self, request: PageRequest, owner: SessionOwner | None, waits: OnWait | None
@@ -479,8 +381,8 @@ class Sessions:
     ) -> Coroutine[Any, Any, bytes]:
         return with_deadline(work, self._limits.tick_timeout_s, waits)
 
-    def _failed(self, error: Exception, session: bytes) -> ServiceError:
-        """Log the user's exception and turn it into an error reply.
+    def refusal(self, error: Exception, session: bytes) -> ServiceError:
+        """Log the user's exception, and return the error reply for it.
 
         The reply is a new error: the raised one holds its stack frames, and so the request's body,
         until the garbage collector comes.
