@@ -15,7 +15,7 @@ from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_actor.multi_agent.pettingzoo_modules import import_known
 from bray_actor.multi_agent.runner import MultiAgentRunner
 from bray_actor.multi_agent.seat import FixedCast, Seat
-from bray_actor.policy.policy_actor import PolicyConfig
+from bray_actor.policy.policy_config import PolicyConfig
 from bray_core import nested
 
 SEED = 7

@@ -16,7 +16,7 @@ import pytest
 from bray_actor.multi_agent.making import MultiAgentSpec
 from bray_actor.multi_agent.runner import MultiAgentRunner
 from bray_actor.multi_agent.seat import Seat
-from bray_actor.policy.policy_actor import PolicyConfig
+from bray_actor.policy.policy_config import PolicyConfig
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.segment import segment_spec
 from bray_core.action_vector import step_specs

@@ -19,7 +19,7 @@ from bray_actor.multi_agent.playing import play_games
 from bray_actor.multi_agent.recovering_game import RecoveringGame
 from bray_actor.multi_agent.runner import MultiAgentRunner
 from bray_actor.multi_agent.seat import FixedCast, GameResult, Seat
-from bray_actor.policy.policy_actor import PolicyConfig
+from bray_actor.policy.policy_config import PolicyConfig
 from bray_core import metrics, nested
 from bray_core.errors import BrayError, ConfigError, SpecError
 from bray_core.spaces import LeafSpace, Spaces

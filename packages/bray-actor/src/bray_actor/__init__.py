@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from bray_actor.agents.agent_actor import AgentActor
     from bray_actor.agents.tick_state import TickState
     from bray_actor.gamecores.fleet import GamecoreFleet
-    from bray_actor.policy.policy_actor import PolicyActor, PolicyConfig
+    from bray_actor.policy.policy_actor import PolicyActor
+    from bray_actor.policy.policy_config import PolicyConfig
     from bray_actor.policy.step_budget import StepBudget
     from bray_actor.recording import Recorder, read_episode
     from bray_actor.runners.alternating_runners import AlternatingRunners
@@ -47,7 +48,7 @@ __getattr__, __dir__ = lazy.attach(
         "AlternatingRunners": "bray_actor.runners.alternating_runners",
         "Played": "bray_actor.runners.rollouts",
         "PolicyActor": "bray_actor.policy.policy_actor",
-        "PolicyConfig": "bray_actor.policy.policy_actor",
+        "PolicyConfig": "bray_actor.policy.policy_config",
         "Recorder": "bray_actor.recording",
         "Rollouts": "bray_actor.runners.rollouts",
         "Runner": "bray_actor.runners.runner",

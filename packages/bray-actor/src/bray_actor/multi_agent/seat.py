@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from bray_actor.policy.policy_actor import PolicyConfig
+from bray_actor.policy.policy_config import PolicyConfig
 from bray_core.protocols import BufferProtocol, ModelProtocol
 
 

@@ -12,85 +12,38 @@ from __future__ import annotations
 
 import math
 import random
-import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bray_actor.actor import Actor
-from bray_actor.episodes import EpisodeLog, PlayedEpisode, checked_metrics, record_metrics
+from bray_actor.episodes import EpisodeLog, PlayedEpisode
 from bray_actor.policy.decision import Decision, Decoder
 from bray_actor.policy.decoder import check_outputs, decoder_for
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.observation_reader import ObservationReader
+from bray_actor.policy.policy_config import PolicyConfig
+from bray_actor.policy.session_message import (
+    check_finite,
+    decoded,
+    flag_of,
+    recorded_metrics,
+    required,
+    score_of,
+)
 from bray_actor.policy.step_budget import Pace
 from bray_actor.reset_options import ResetOptions
 from bray_actor.segment import SegmentWriter, observation_spec
-from bray_core import codec, metrics, nested
+from bray_core import codec, metrics
 from bray_core.action_vector import ActionVector
 from bray_core.config import from_mapping
-from bray_core.errors import CodecError, ConfigError, ServiceError, SpecError
+from bray_core.errors import ConfigError, ServiceError, SpecError
 from bray_core.json_body import JsonBody
 from bray_core.layout import Packed
 from bray_core.nested import Nested
 from bray_core.protocols import Answer, BufferProtocol, ModelProtocol
-from bray_core.settings.ranges import Fraction, NonNegativeInt, PositiveInt, check_fields
-from bray_core.spaces import Spaces
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PolicyConfig:
-    """How a policy acts."""
-
-    deterministic: bool = False
-    """Whether to take the most likely action instead of drawing one."""
-    num_actions: PositiveInt | None = None
-    """Actions of a discrete space, checked against the model's logits; None takes the model's."""
-    state_size: NonNegativeInt = 0
-    """S of a recurrent policy: the model takes observation and `state [S]`, float32, and returns
-    the next one among its outputs. 0 is none."""
-    seed: int = 0
-    """Seed of the draws, together with the session's name."""
-    clip_reward: bool = False
-    """Whether training sees rewards of -1, 0 and 1 alone; returns are the simulator's all the same.
-    (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.)"""
-    gamma: Fraction = 0.99
-    """Discount of the segments' leaf `discounted_return`, where their layout has it."""
-    spaces: Mapping[str, Any] | None = None
-    """What the policy sees and may do, `{observation: …, action: …}` in the words of
-    `bray_core.spaces`: then an action is answered as the simulator takes it, nested and shaped.
-    None answers with the array of numbers that the policy draws."""
-    agents: tuple[str, ...] = ()
-    """Patterns of the agents that it plays, such as `hunter_*`: a server of several policies finds
-    by them who answers a session."""
-    phase: str = ""
-    """A label of its metrics, such as `evaluation`, that keeps them apart from those of training;
-    empty is none."""
-    role: str = ""
-    """A label of its metrics, such as `opponent`, that keeps them apart from those of the policies
-    that learn; empty is none."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def metric_labels(self) -> dict[str, str]:
-        """Return the labels of the metrics of what it plays."""
-        labels = {"phase": self.phase, "role": self.role}
-        return {name: label for name, label in labels.items() if label}
-
-    def action_vector(self) -> ActionVector | None:
-        """Return what turns drawn numbers into the simulator's actions; None leaves them.
-
-        Raises:
-            ConfigError: `spaces` is no description of spaces.
-        """
-        if self.spaces is None:
-            return None
-        actions = ActionVector(Spaces.parse("policy", self.spaces).action)
-        return None if actions.is_plain else actions
 
 
 class PolicyActor(Actor):
@@ -224,14 +177,14 @@ class PolicyActor(Actor):
     async def start(self, body: bytes) -> bytes:
         """Begin an episode; tell the simulator its options, if there are some."""
         if body or type(body) is JsonBody:
-            await _message(body)
+            await decoded(body)
         if self._options is None or not self._options.current:
             return _EMPTY
         return codec.encode({"settings": dict(self._options.current)})
 
     async def tick(self, body: bytes) -> bytes:
         """Take the last action's reward and the new observation; return the next action."""
-        message = await _message(body)
+        message = await decoded(body)
         observation = self._read(message, body)
         self._finish_step(message)
         if self._writer is not None and self._writer.is_full:
@@ -245,7 +198,7 @@ class PolicyActor(Actor):
         except BaseException as error:
             self._refund_step()
             if isinstance(error, SpecError):  # of numbers that are none come outputs that are none
-                _check_finite(observation)
+                check_finite(observation)
             raise
         action = decision.action
         return codec.encode(
@@ -258,7 +211,7 @@ class PolicyActor(Actor):
         Raises:
             ServiceError: `bad_request`: there is none, or it does not fit; names the leaf.
         """
-        observation = _required(message, "observation")
+        observation = required(message, "observation")
         if type(body) is JsonBody and (spec := self._observation_spec()) is not None:
             observation = message["observation"] = self._reader.cast(observation, spec)
         self._reader.check(observation)
@@ -289,8 +242,8 @@ class PolicyActor(Actor):
     async def end(self, body: bytes) -> bytes:
         """Take the last outcome and push the episode's last segment."""
         try:
-            message = await _message(body)
-            if not _flag(message, "terminated"):
+            message = await decoded(body)
+            if not flag_of(message, "terminated"):
                 self._read(message, body)
             return await self._end(message)
         finally:
@@ -299,10 +252,10 @@ class PolicyActor(Actor):
                 self._seat.end()
 
     async def _end(self, message: dict[str, Any]) -> bytes:
-        terminated, truncated = _flag(message, "terminated"), _flag(message, "truncated")
-        observation = None if terminated else _required(message, "observation")
-        found = self._metrics = _episode_metrics(message, self._labels)
-        self._score = _score(message)
+        terminated, truncated = flag_of(message, "terminated"), flag_of(message, "truncated")
+        observation = None if terminated else required(message, "observation")
+        found = self._metrics = recorded_metrics(message, self._labels)
+        self._score = score_of(message)
         self._finish_step(message, terminated, truncated)
         writer = self._writer
         if writer is not None and len(writer):
@@ -411,7 +364,7 @@ class PolicyActor(Actor):
     ) -> Packed:
         """Finish the segment. Raises ServiceError: `bad_request`: the observation does not fit."""
         assert self._writer is not None
-        _check_finite(final_observation)
+        check_finite(final_observation)
         try:
             return self._writer.finish(
                 final_observation, episode_return=whole_return, episode_length=whole_length
@@ -444,80 +397,3 @@ class PolicyActor(Actor):
 
 _EMPTY = codec.encode({})
 _MOST_REWARD = float(np.finfo(np.float32).max)
-
-
-async def _message(body: bytes) -> dict[str, Any]:
-    """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
-    is_json = type(body) is JsonBody
-    try:
-        message = await codec.decode_async(body, max_bytes=len(body))
-    except CodecError as error:
-        text = f"{error}" if is_json else f"expected bray's codec: {type(error).__name__}: {error}"
-        raise ServiceError("bad_request", f"body: {text}") from error
-    if not isinstance(message, dict):
-        wanted = "an object" if is_json else "a dict in bray's codec"
-        is_list = is_json and isinstance(message, list | np.ndarray)
-        got = "a list" if is_list else type(message).__name__
-        raise ServiceError("bad_request", f"body: expected {wanted}, got {got}")
-    return message
-
-
-def _episode_metrics(message: dict[str, Any], labels: dict[str, str]) -> dict[str, float]:
-    """Record what a simulator says of its episode, and return it.
-
-    Raises:
-        ServiceError: `bad_request`: these are no metrics, or too many.
-    """
-    if "metrics" not in message:
-        return {}
-    try:
-        found = checked_metrics(message["metrics"])
-        record_metrics(found, **labels)
-    except SpecError as error:
-        raise ServiceError("bad_request", str(error)) from error
-    return found
-
-
-def _required(message: dict[str, Any], name: str) -> Nested:
-    if name not in message:
-        got = reprlib.repr(sorted(message))
-        raise ServiceError("bad_request", f"body: expected the key {name!r}, got {got}")
-    return message[name]
-
-
-def _check_finite(observation: Nested) -> None:
-    """Refuse an observation that is not finite: that no policy sees, or that none could answer.
-
-    Raises:
-        ServiceError: `bad_request`: a number of it is NaN or infinite as a float32.
-    """
-    for path, leaf in nested.items(observation):
-        if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                is_finite = np.isfinite(leaf.astype(np.float32, copy=False)).all()
-            if not is_finite:
-                name = nested.join("observation", path) if path else "observation"
-                raise ServiceError("bad_request", f"{name}: expected finite numbers (float32)")
-
-
-def _score(message: dict[str, Any]) -> float | None:
-    """Return the score of a match. Raises ServiceError: `bad_request`: it is none."""
-    score = message.get("score")
-    if isinstance(score, np.ndarray) and score.ndim == 0:  # a numpy number, as the codec brings it
-        score = score.item()
-    if score is None:
-        return None
-    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-        wanted = "expected a number from 0 (lost) to 1 (won)"
-        raise ServiceError("bad_request", f"score: {wanted}, got {score!r:.100}")
-    return float(score)
-
-
-def _flag(message: dict[str, Any], name: str) -> bool:
-    value = message.get(name, False)
-    if isinstance(value, np.ndarray) and value.ndim == 0:  # a numpy bool, as the codec brings it
-        value = value.item()
-    if not isinstance(value, int | float):
-        got = type(value).__name__
-        raise ServiceError("bad_request", f"{name}: expected true or false, got {got}")
-    return bool(value)

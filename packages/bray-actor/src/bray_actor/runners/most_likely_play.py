@@ -20,7 +20,7 @@ from bray_actor.episodes import metrics_of_info, record_metrics
 from bray_actor.gamecores.lanes import lane_seed, lane_share
 from bray_actor.policy.decision import Decoder
 from bray_actor.policy.decoder import check_outputs, decoder_for
-from bray_actor.policy.policy_actor import PolicyConfig
+from bray_actor.policy.policy_config import PolicyConfig
 from bray_actor.policy.row_block import RowBlock, row_of
 from bray_actor.spaces import check_spaces, to_action, to_arrays
 from bray_core import metrics

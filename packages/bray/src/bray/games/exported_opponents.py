@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bray.games.exported_model import ExportedModel
 from bray_actor.multi_agent.seat import Seat
-from bray_actor.policy.policy_actor import PolicyConfig
+from bray_actor.policy.policy_config import PolicyConfig
 from bray_core.config import from_mapping
 
 

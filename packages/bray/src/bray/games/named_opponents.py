@@ -14,7 +14,7 @@ from bray.games.exported_opponents import ExportedOpponents
 from bray.games.scripted_model import ScriptedModel, found_script
 from bray.sources.opponents_config import is_version_name
 from bray_actor.multi_agent.seat import Seat
-from bray_actor.policy.policy_actor import PolicyConfig
+from bray_actor.policy.policy_config import PolicyConfig
 from bray_core import nested
 from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
