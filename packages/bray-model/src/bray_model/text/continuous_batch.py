@@ -121,7 +121,7 @@ class ContinuousBatch:
             self.waiting.popleft()
         if not firsts and not others:
             return
-        self._fit(self.table.count + len(firsts) + len(others), longest + 1, firsts + others)
+        self._fit_coming(firsts + others, longest + 1)
         begun: list[tuple[Job, torch.Tensor]] = []
         try:
             begun += self._begin(firsts)
@@ -214,6 +214,18 @@ class ContinuousBatch:
             self.preempted += 1
         if self.table.count:
             self._fit(self.table.count, self._longest() + 1, ())
+
+    def _fit_coming(self, coming: Sequence[Job], length: int) -> None:
+        """Let the cache have rows for jobs too; they end where there is no memory for them."""
+        try:
+            self._fit(self.table.count + len(coming), length, coming)
+        except Exception as error:
+            for job in coming:  # asked for again and again, they would wait for ever
+                self._sharing.unqueued(job)
+                columns = job.kept or TokenColumns.empty()
+                text = f"{type(error).__name__}: {error}"
+                self.endings.append(Ending(job, "error", columns, text))
+            raise
 
     def _fit(self, rows: int, length: int, coming: Sequence[Job]) -> None:
         """Let the cache have so many rows of such a length, and some more where the bound lets."""
@@ -316,6 +328,15 @@ class ContinuousBatch:
         self.waiting.remove(job)
         self._sharing.unqueued(job)
         return Ending(job, reason, job.kept or TokenColumns.empty(), error)
+
+    def abandon(self, error: str) -> list[Ending]:
+        """Take all jobs out that are decoded, with an error; the cache may be in any state."""
+        jobs = list(self.table.jobs)
+        endings = [Ending(job, "error", self.table.columns(job.row), error) for job in jobs]
+        self._sharing.forget()
+        self.table.remove([job.row for job in jobs])
+        self._cache.free()
+        return endings
 
     def restart(self, jobs: Iterable[Job]) -> int:
         """Let jobs begin anew, before those that wait; return how many did."""

@@ -47,6 +47,8 @@ class Detokenizer:
         ):
             self._extend(after[len(before) :])
             self._begin, self._read = self._read, len(self._ids)
+        elif after == before and pending >= _MOST_PENDING:
+            del self._ids[self._read :]  # special tokens: they have no text, whatever follows
         return self._take(len(self._text) - self._held())
 
     def finish(self) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from bray_core.errors import ConfigError, DeadlineError, MissingExtraError, SpecError
+from bray_core.errors import ClosedError, ConfigError, DeadlineError, MissingExtraError, SpecError
 from bray_model.text.config import TextModelConfig
 from bray_model.text.engine import TextEngine, TextFigures, Ticket
 from bray_model.text.listeners import AsyncListener, StopListener
@@ -242,7 +242,7 @@ class TextModel:
                     return
         finally:
             if ticket.completion is None:
-                self.engine.cancel(ticket)
+                await _cancelled(self.engine, ticket, listener)
 
     async def complete(self, request: TextRequest) -> Completion:
         """Complete one prompt; cancelling the task cancels the request."""
@@ -346,6 +346,14 @@ def _eos_ids(module: Any, tokenizer: Any) -> tuple[int, ...]:
         if ids is not None:
             found.update(ids if isinstance(ids, list | tuple) else [ids])
     return tuple(sorted(found))
+
+
+async def _cancelled(engine: TextEngine, ticket: Ticket, listener: AsyncListener) -> None:
+    """End a request and wait for it, without holding up the event loop for the step at hand."""
+    with contextlib.suppress(ClosedError):  # closing tells the listener, too
+        engine.cancel(ticket, wait=False)
+    while not isinstance(await listener.queue.get(), Completion):
+        pass
 
 
 def _until_stop(text: str, request: TextRequest) -> str:

@@ -128,10 +128,13 @@ class TorchTextEngine:
             order=order,
         )
 
-    def cancel(self, ticket: Ticket) -> None:
+    def cancel(self, ticket: Ticket, *, wait: bool = True) -> None:
         """End a request now; its place is free for another at the next step."""
         assert isinstance(ticket, Job)
-        self._between_steps(lambda: self._cancel(ticket))
+        if wait:
+            self._between_steps(lambda: self._cancel(ticket))
+        else:
+            self._note(_Errand(lambda: self._cancel(ticket)))
 
     def _cancel(self, job: Job) -> None:
         if job.completion is None:
@@ -199,8 +202,7 @@ class TorchTextEngine:
             return
         if done:
             self._tell(done)
-        if self._later is not None and self._decoder.table.count == 0:
-            self._apply_later()
+        self._apply_what_waits()
 
     def _run_errands(self) -> None:
         with self._changed:
@@ -213,11 +215,13 @@ class TorchTextEngine:
                 self._changed.notify_all()
         for errand in errands:
             errand.run()
+        self._apply_what_waits()
 
     def _fail(self, error: str) -> None:
         decoder = self._decoder
-        failed = [decoder.drop(job, "error", error) for job in list(decoder.table.jobs)]
+        failed = decoder.abandon(error)
         self._tell([*decoder.endings, *failed])
+        self._apply_what_waits()
 
     def _tell(self, endings: Sequence[Ending]) -> None:
         """Count what is done, then tell those who wait for it."""
@@ -231,10 +235,7 @@ class TorchTextEngine:
     def _between_steps(self, do: Callable[[], None]) -> None:
         """Run something while no step is under way, and wait for it; raises what it raised."""
         errand = _Errand(do)
-        with self._changed:
-            self._check_open()
-            self._errands.append(errand)
-            self._changed.notify_all()
+        self._note(errand)
         while not errand.done.is_set():
             if self._step_lock.acquire(timeout=0.005):
                 try:
@@ -243,6 +244,12 @@ class TorchTextEngine:
                     self._step_lock.release()
         if errand.error is not None:
             raise errand.error
+
+    def _note(self, errand: _Errand) -> None:
+        with self._changed:
+            self._check_open()
+            self._errands.append(errand)
+            self._changed.notify_all()
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """Take new weights as the setting `in_flight` says."""
@@ -264,8 +271,10 @@ class TorchTextEngine:
         self._weights.write(weights)
         decoder.set_version(version)
 
-    def _apply_later(self) -> None:
-        assert self._later is not None
+    def _apply_what_waits(self) -> None:
+        """Take the weights that waited for the end of what was under way, if that has come."""
+        if self._later is None or self._decoder.table.count:
+            return
         (weights, version), self._later = self._later, None
         self._decoder.paused = False
         self._weights.write(weights)

@@ -149,8 +149,8 @@ class VllmTextEngine:
         self._prompt_tokens += len(request.prompt_ids)
         return job
 
-    def cancel(self, ticket: Ticket) -> None:
-        """End a request now."""
+    def cancel(self, ticket: Ticket, *, wait: bool = True) -> None:
+        """End a request now, whether or not somebody waits for it."""
         assert isinstance(ticket, Job)
         with self._changed:
             name = str(ticket.order)
