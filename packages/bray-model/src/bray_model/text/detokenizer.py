@@ -89,3 +89,9 @@ class Detokenizer:
         new = self._text[self._sent : end]
         self._sent = max(self._sent, end)
         return new
+
+
+def until_stop(text: str, stop: Sequence[str]) -> str:
+    """Return a text up to the first of its stop strings."""
+    found = [at for at in map(text.find, stop) if at >= 0]
+    return text[: min(found)] if found else text

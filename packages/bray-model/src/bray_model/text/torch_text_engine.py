@@ -14,6 +14,7 @@ from bray_core.errors import CapacityError, ClosedError, DeadlineError, SpecErro
 from bray_model.text.config import TextModelConfig
 from bray_model.text.continuous_batch import ContinuousBatch
 from bray_model.text.engine import TextFigures, Ticket, TokenListener
+from bray_model.text.errand import Errand
 from bray_model.text.job import Ending, Job
 from bray_model.text.module_weights import ModuleWeights
 from bray_model.text.requests import TextRequest
@@ -64,7 +65,7 @@ class TorchTextEngine:
         self._changed = threading.Condition()
         """Guards the fields below; notified when a job came, or was done."""
         self._inbox: list[Job] = []
-        self._errands: list[_Errand] = []
+        self._errands: list[Errand] = []
         self._num_submitted = 0
         self._num_open = 0
         self._thread: threading.Thread | None = None
@@ -91,6 +92,7 @@ class TorchTextEngine:
     def check(self, request: TextRequest) -> None:
         """Raise what `submit` would raise for a request."""
         request.check_fits(self._context_length, self._vocab_size)
+        request.check_held()
 
     def submit(
         self, requests: Sequence[TextRequest], listeners: Sequence[TokenListener | None] = ()
@@ -134,7 +136,7 @@ class TorchTextEngine:
         if wait:
             self._between_steps(lambda: self._cancel(ticket))
         else:
-            self._note(_Errand(lambda: self._cancel(ticket)))
+            self._note(Errand(lambda: self._cancel(ticket)))
 
     def _cancel(self, job: Job) -> None:
         if job.completion is None:
@@ -234,7 +236,7 @@ class TorchTextEngine:
 
     def _between_steps(self, do: Callable[[], None]) -> None:
         """Run something while no step is under way, and wait for it; raises what it raised."""
-        errand = _Errand(do)
+        errand = Errand(do)
         self._note(errand)
         while not errand.done.is_set():
             if self._step_lock.acquire(timeout=0.005):
@@ -245,7 +247,7 @@ class TorchTextEngine:
         if errand.error is not None:
             raise errand.error
 
-    def _note(self, errand: _Errand) -> None:
+    def _note(self, errand: Errand) -> None:
         with self._changed:
             self._check_open()
             self._errands.append(errand)
@@ -323,19 +325,3 @@ class TorchTextEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the text engine was closed")
-
-
-class _Errand:
-    """Something to do between two steps."""
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        self._do = do
-        self.done = threading.Event()
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._do()
-        except Exception as error:  # noqa: BLE001  the one who asked raises it
-            self.error = error
-        self.done.set()

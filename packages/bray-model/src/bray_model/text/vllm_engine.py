@@ -92,6 +92,8 @@ class VllmTextEngine:
         """Raise what `submit` would raise for a request."""
         request.check_fits(self._context_length, self._vocab_size)
         sampling = request.sampling
+        if sampling.response_format != "text":
+            raise ConfigError("response_format: expected 'text' with vLLM, got 'json_object'")
         is_filtered = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
         if sampling.temperature not in (0.0, 1.0) or (is_filtered and sampling.temperature > 0):
             raise ConfigError(
