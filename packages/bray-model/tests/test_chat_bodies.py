@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import pickle
 from http.client import HTTPConnection
 
 import msgspec
@@ -11,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_model import ScriptedModel
 
-from bray_core.errors import BrayError
+from bray_core import codec
+from bray_core.errors import BrayError, CapacityError, ServiceError
+from bray_model.chat.chat_sessions import ChatSessions
+from bray_model.chat.config import ChatConfig
 from bray_model.chat.endpoint import ChatEndpoint
 from bray_model.chat.messages import assistant_message, digests, template_messages
 from bray_model.chat.request_bodies import ChatBody, CompletionBody, read_body
@@ -200,3 +204,33 @@ def test_game_servers_play_by_start_tick_end():
     connection.close()
     server.close(0)
     endpoint.close()
+
+
+async def test_a_tick_that_failed_may_bring_its_reward_again():
+    model = ScriptedModel(["north", CapacityError("the queue is full"), "south"])
+    episodes = []
+    endpoint = ChatEndpoint(model, None, episodes.append)
+    actor = endpoint.actor("game")
+
+    def tick(**more):
+        observation = {"messages": [{"role": "user", "content": "where?"}]}
+        return actor.tick(codec.encode({"observation": observation, **more}))
+
+    await actor.start(b"")
+    await tick()
+    with pytest.raises(ServiceError, match="queue is full"):
+        await tick(reward=0.5)
+    await tick(reward=0.5)
+    await actor.end(codec.encode({"reward": 2}))
+    assert episodes[0].turn_rewards == (0.5, 2.0)
+    endpoint.close()
+
+
+def test_an_end_is_remembered_in_little_room():
+    sessions = ChatSessions(ChatConfig(), None)
+    body = b'{"reward": 1}' + b" " * 100_000
+    for number in range(20):
+        sessions.leave(sessions.enter(str(number)))
+        reply = sessions.end(str(number), body, is_retry=False)
+        assert sessions.end(str(number), body, is_retry=True) == reply
+    assert len(pickle.dumps(sessions._ends)) < 20_000

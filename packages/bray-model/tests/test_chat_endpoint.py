@@ -386,9 +386,15 @@ ERRORS = [
     ({"presence_penalty": "much"}, openai.BadRequestError, "invalid_value", "presence_penalty"),
     ({"tool_choice": "required"}, openai.BadRequestError, "unsupported_value", "tool_choice"),
     (
-        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
         openai.BadRequestError,
         "unsupported_value",
+        "response_format",
+    ),
+    (
+        {"response_format": {"type": "json_object"}, "tools": [ADD]},
+        openai.BadRequestError,
+        "invalid_value",
         "response_format",
     ),
     ({"extra_body": {"nonsense": 1}}, openai.BadRequestError, "unknown_parameter", "nonsense"),

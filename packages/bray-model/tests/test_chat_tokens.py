@@ -1,5 +1,7 @@
 """The endpoint with a real model: what is recorded are the tokens that were sampled."""
 
+import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -143,3 +145,30 @@ async def test_a_prompt_longer_than_the_context_is_refused(model):
         text = "".join([chunk.choices[0].text async for chunk in streamed])
         assert "a" not in text
         assert "e" not in text
+
+
+async def test_answers_in_json_parse_whole_or_streamed(model):
+    bias = {str(model.encode(one)[0]): 4 for one in '{}":]'}
+    async with serving(model) as client:
+        asked = {"model": "random", "messages": [{"role": "user", "content": "the cat"}]}
+        asked |= {"response_format": {"type": "json_object"}, "logit_bias": bias}
+        asked |= {"max_tokens": 300, "n": 8, "seed": 1}
+        reply = await client.chat.completions.create(**asked)
+        texts = [""] * 8
+        async for chunk in await client.chat.completions.create(**asked, stream=True):
+            texts[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert texts == [choice.message.content for choice in reply.choices]
+    whole = [one.message.content for one in reply.choices if one.finish_reason == "stop"]
+    assert len(whole) >= 3
+    assert all(isinstance(json.loads(text), dict) for text in whole)
+
+
+async def test_one_client_s_numbers_end_nobody_else_s_answer(model):
+    async with serving(model) as client:
+        asked = {"model": "random", "messages": [{"role": "user", "content": "the cat"}]}
+        long = asyncio.create_task(client.chat.completions.create(**asked, max_tokens=400))
+        await asyncio.sleep(0.05)
+        for more in ({"temperature": 1e-50}, {"extra_body": {"top_k": 10**30}}):
+            reply = await client.chat.completions.create(**asked, **more, max_tokens=3)
+            assert reply.usage.completion_tokens >= 1
+        assert (await long).choices[0].finish_reason in ("stop", "length")

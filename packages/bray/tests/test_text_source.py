@@ -139,3 +139,10 @@ def test_supervision_without_demonstrations_is_told() -> None:
     one = source(Rounds([sample(0.0, 0)]), supervised_until=0.1)
     with pytest.raises(BrayError, match="there are no demonstrations"):
         one.source.collect(1)
+
+
+def test_a_round_of_stale_samples_alone_is_followed_by_another() -> None:
+    stale, fresh = [sample(1.0, 0, version=3)], [sample(2.0, 0, version=4)]
+    one = source(Rounds(stale, stale, fresh), version=4)
+    one.source.collect(1)
+    assert popped(one.queue)["reward"].tolist() == [2.0], "the trainer waits for it"

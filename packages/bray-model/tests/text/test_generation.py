@@ -8,6 +8,7 @@ import transformers
 
 from bray_core.errors import CapacityError, ClosedError, ConfigError, DeadlineError, SpecError
 from bray_model.text.requests import PromptTooLongError, Sampling, TextRequest
+from bray_model.text.row_cache import RowCache
 
 GREEDY = Sampling(temperature=0.0, max_tokens=20)
 SMALL = {
@@ -350,3 +351,46 @@ def test_a_request_has_its_own_seed_or_that_of_its_sampling(make):
         ]
     )
     assert own.ids.tolist() == given.ids.tolist() != other.ids.tolist()
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-50, 1e-30, 1e30, 1e308])
+def test_a_temperature_beyond_float32_is_as_good_as_certainty_or_chance(make, temperature):
+    model = make()
+    plain = TextRequest((5, 6), Sampling(max_tokens=4, temperature=0.0, ignore_eos=True))
+    sampling = Sampling(max_tokens=4, temperature=temperature, ignore_eos=True, top_k=7)
+    other, one = model.generate([plain, TextRequest((5, 6), sampling)])
+    assert one.finish_reason == other.finish_reason == "length"
+    if temperature < 1:
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.logprobs.tolist() == [0.0] * 4
+    else:
+        np.testing.assert_allclose(one.logprobs, -np.log(7), atol=1e-6)
+
+
+def test_integers_beyond_64_bits_mean_that_there_is_no_bound(make):
+    model = make()
+    huge = Sampling(max_tokens=10**30, top_k=2**63, seed=10**30, ignore_eos=True)
+    other = Sampling(max_tokens=90, top_k=10**30, seed=10**30, ignore_eos=True)
+    one, two = model.generate([TextRequest((5, 6), huge), TextRequest((5, 6), other)])
+    assert one.finish_reason == two.finish_reason == "length"
+    assert one.ids.tolist()[:90] == two.ids.tolist()
+
+
+def test_rows_for_which_there_is_no_memory_end_and_the_rest_goes_on(make, monkeypatch):
+    model = make(max_rows=8)
+    [running] = model.submit([TextRequest((5, 6), Sampling(max_tokens=60, ignore_eos=True))])
+    model.engine._between_steps(model.engine._decoder.step)
+    resize = RowCache.resize
+
+    def refused(cache, *arguments):
+        cache.keys = cache.keys[:1]  # half done, as where the second block finds no memory
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(RowCache, "resize", refused)
+    request = TextRequest((5, 6, 7), Sampling(max_tokens=3, ignore_eos=True), group="g")
+    waiting = model.submit([request] * 3)
+    given = model.collect([running, *waiting], timeout_s=20)
+    assert {one.error for one in given} == {"RuntimeError: out of memory"}
+    monkeypatch.setattr(RowCache, "resize", resize)
+    assert [len(one.ids) for one in model.generate([request] * 3, timeout_s=20)] == [3] * 3
+    assert model.figures().num_running == model.figures().num_waiting == 0

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import threading
 
 import pytest
 
@@ -127,3 +128,52 @@ def test_chat_templates(make, character_tokenizer):
     silent.chat_template = None
     with pytest.raises(MissingChatTemplateError, match="has no chat template"):
         make(tokenizer=silent).apply_chat_template(messages)
+
+
+async def test_who_leaves_does_not_hold_up_the_others_for_the_step_at_hand(make, monkeypatch):
+    model = make(max_rows=2)
+    items = model.stream(TextRequest((5, 6), Sampling(max_tokens=90, ignore_eos=True)))
+    await anext(items)
+    decoder, entered, go_on = model.engine._decoder, threading.Event(), threading.Event()
+    step = decoder.step
+
+    def slow():
+        entered.set()
+        assert go_on.wait(20)
+        return step()
+
+    monkeypatch.setattr(decoder, "step", slow)
+    await asyncio.to_thread(entered.wait, 20)
+    closing = asyncio.create_task(items.aclose())
+    await asyncio.sleep(0.01)  # the loop turns, though the step is under way
+    assert not closing.done()
+    go_on.set()
+    await asyncio.wait_for(closing, 20)
+    assert model.figures().num_running == 0
+
+
+async def test_weights_that_wait_come_when_the_last_client_leaves(make):
+    model = make(in_flight="finish", max_rows=2)
+    items = model.stream(TextRequest((5, 6), Sampling(max_tokens=90, ignore_eos=True)))
+    await anext(items)
+    new = {name: tensor + 0.01 for name, tensor in model.weights().items()}
+    model.publish(new)
+    assert model.version == 0
+    later = asyncio.create_task(model.complete(TextRequest((5, 6), Sampling(max_tokens=3))))
+    await asyncio.sleep(0)  # it waits for the new weights
+    await items.aclose()
+    one = await asyncio.wait_for(later, 20)
+    assert set(one.versions.tolist()) == {1}
+
+
+def test_tokens_without_a_text_are_not_decoded_again_and_again():
+    sizes = []
+
+    def decode(ids):
+        sizes.append(len(ids))
+        return "".join("ab"[one] for one in ids if one < 2)
+
+    detokenizer = Detokenizer(decode)
+    text = "".join(detokenizer.add(one) for one in [0, *[7] * 500, 1])
+    assert text + detokenizer.finish() == "ab"
+    assert max(sizes) < 40

@@ -23,7 +23,8 @@ from bray_model.chat.token_texts import TokenTexts
 from bray_model.text.requests import TextRequest
 
 _LARGE_BYTES = 32 * 1024
-"""Size of a body from which its prompt is made in a thread: it would hold up all others."""
+"""Size of a body from which its prompt is made in a thread: it would hold up all others, as would
+the first look at the vocabulary for JSON."""
 
 
 class Answers:
@@ -61,7 +62,7 @@ class Answers:
         """
         if session is not None:
             self._sessions.check(session)
-        if num_bytes >= _LARGE_BYTES:
+        if num_bytes >= _LARGE_BYTES or body.wanted_format() != "text":
             return await asyncio.to_thread(self._prepare, body, session)
         return self._prepare(body, session)
 

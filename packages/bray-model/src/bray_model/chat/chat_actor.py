@@ -56,9 +56,11 @@ class ChatActor:
 
     async def tick(self, body: bytes) -> bytes:
         """Answer new messages. Raises ServiceError."""
+        num_rewards = len(self._rewards)
         try:
             return await self._tick(_read(body))
         except BrayError as error:
+            del self._rewards[num_rewards:]  # a tick that failed brings it again
             told = api_error(error)
             raise ServiceError(_CODES.get(told.code, "bad_request"), told.message) from error
 

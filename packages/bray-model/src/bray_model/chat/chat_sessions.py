@@ -13,6 +13,7 @@ from collections import OrderedDict
 import msgspec
 
 from bray_core.metrics import record
+from bray_model.chat.attempts import digest_of
 from bray_model.chat.config import ChatConfig
 from bray_model.chat.episodes import ChatEpisode, EpisodeEnd, EpisodeListener
 from bray_model.chat.errors import ApiError, invalid
@@ -124,7 +125,7 @@ class ChatSessions:
             ApiError: No such session is open, requests of it are under way, or the reward is no
                 number, or not one for each turn.
         """
-        digest = body
+        digest = digest_of("end", body)  # bodies may be long
         session = self._by_use.get(name)
         if session is None and is_retry and (name, digest) in self._ends:
             record("chat/retries", 1, kind="count")

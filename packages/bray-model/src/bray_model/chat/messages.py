@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from bray_model.chat.request_bodies import ChatMessage, Tool
+from bray_model.chat.message_bodies import ChatMessage, Tool
 
 TemplateMessage: TypeAlias = dict[str, Any]
 _ENCODER = msgspec.json.Encoder(order="sorted")

@@ -7,78 +7,14 @@ request, such as `store` and `prompt_cache_key`, are taken and mean nothing here
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from bray_core.errors import ConfigError
 from bray_model.chat.errors import ApiError, invalid
-from bray_model.text.requests import Sampling
-
-
-class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A JSON object without any other fields."""
-
-
-class CalledFunction(Strict):
-    """Name and arguments of a call of a tool."""
-
-    name: str
-    arguments: str = "{}"
-    """JSON text, or what the model wrote instead."""
-
-
-class SentToolCall(Strict):
-    """A call of a tool in a message of the assistant."""
-
-    function: CalledFunction
-    id: str = ""
-    type: Literal["function"] = "function"
-    index: int | None = None
-
-
-class TextPart(Strict):
-    """A part of a message; only text is served."""
-
-    text: str
-    type: Literal["text"]
-
-
-class ChatMessage(Strict):
-    """One message of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
-    name: str | None = None
-    tool_calls: list[SentToolCall] | None = None
-    tool_call_id: str | None = None
-    refusal: Any = None
-    annotations: Any = None
-    audio: Any = None
-    function_call: Any = None
-
-
-class FunctionTool(Strict):
-    """What a tool is called and what it takes."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class Tool(Strict):
-    """A tool that the model may call."""
-
-    function: FunctionTool
-    type: Literal["function"] = "function"
-
-
-class StreamOptions(Strict):
-    """What a streamed answer holds beside its text."""
-
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
+from bray_model.chat.message_bodies import ChatMessage, StreamOptions, Strict, Tool
+from bray_model.text.requests import ResponseFormat, Sampling
 
 
 class Body(Strict):
@@ -122,6 +58,10 @@ class Body(Strict):
         """Return the number of likely tokens to report at each position; None: nothing at all."""
         raise NotImplementedError
 
+    def wanted_format(self) -> ResponseFormat:
+        """Return what an answer is to be."""
+        return "text"
+
     def most_tokens(self) -> int | None:
         """Return the largest number of tokens of an answer; None: what the context allows."""
         return self.max_tokens
@@ -154,11 +94,15 @@ class Body(Strict):
                 frequency_penalty=self.frequency_penalty or 0.0,
                 presence_penalty=self.presence_penalty or 0.0,
                 logit_bias=tuple((self.logit_bias or {}).items()),
+                response_format=self.wanted_format(),
                 logprobs=self.num_logprobs() or 0,
             )
         except ConfigError as error:
             text = str(error).replace("stop_ids", "stop_token_ids")
             raise invalid(text.partition(":")[0], text) from None
+
+
+_JSON_OBJECT = {"type": "json_object"}
 
 
 class ChatBody(Body):
@@ -180,6 +124,10 @@ class ChatBody(Body):
     reasoning_effort: Any = None
     verbosity: Any = None
     web_search_options: Any = None
+
+    def wanted_format(self) -> ResponseFormat:
+        """Return `response_format`, which is one of those that are served."""
+        return "json_object" if self.response_format == _JSON_OBJECT else "text"
 
     def most_tokens(self) -> int | None:
         """Return `max_completion_tokens`, or its older name."""
@@ -236,7 +184,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "default"),
     "tool_choice": ("auto", "none"),
     "parallel_tool_calls": (True,),
-    "response_format": ({"type": "text"},),
+    "response_format": ({"type": "text"}, _JSON_OBJECT),
     "functions": ([],),
     "function_call": ("none",),
     "modalities": (["text"],),
@@ -249,7 +197,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "suffix": ("",),
 }
-"""Fields that are not served, and values that ask for nothing: those are taken, and null."""
+"""Fields that are not served, and the values that are: most ask for nothing. Null is taken."""
 _EMPTY_IN_MESSAGES = ("refusal", "annotations", "audio", "function_call")
 _MOST_LOGPROBS = 20
 _MOST_STOP_CHARACTERS = 1024
@@ -308,6 +256,8 @@ def _check_chat(asked: ChatBody) -> None:
     _check_range("top_logprobs", asked.top_logprobs, 0, _MOST_LOGPROBS)
     if asked.top_logprobs and not asked.logprobs:
         raise invalid("top_logprobs", "expected logprobs: true beside it")
+    if asked.tools and asked.tool_choice != "none" and asked.response_format == _JSON_OBJECT:
+        raise invalid("response_format", "expected no tools beside json_object: a call is no JSON")
     for tool in asked.tools or ():
         if tool.function.strict:
             raise _not_served("strict", (False,), "tools")

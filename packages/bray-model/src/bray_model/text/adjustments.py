@@ -1,4 +1,4 @@
-"""Numbers that a request adds to its logits: a bias of tokens, and penalties of repeated ones."""
+"""What a request does to its logits: a bias of tokens, penalties of repeats, forbidden tokens."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bray_model.text.requests import Sampling
+from bray_model.text.requests import Sampling, TokenConstraint
 from bray_model.text.row_table import RowTable
 
 
-def adjust(logits: torch.Tensor, sampling: Sampling, ids: npt.NDArray[np.int64]) -> None:
-    """Add a request's bias to logits `[V]` in place, and take off its penalties.
+def adjust(
+    logits: torch.Tensor,
+    sampling: Sampling,
+    ids: npt.NDArray[np.int64],
+    constraint: TokenConstraint | None = None,
+) -> None:
+    """Add a request's bias to logits `[V]` in place, take off its penalties, forbid tokens.
 
     logit_j += bias_j − frequency_penalty · n_j − presence_penalty · (n_j > 0), n_j the times that
     token j was sampled before, as OpenAI's API has it. The prompt does not count.
@@ -20,6 +25,7 @@ def adjust(logits: torch.Tensor, sampling: Sampling, ids: npt.NDArray[np.int64])
         logits: Logits of the next token, float32.
         sampling: The request's settings.
         ids: What the request has sampled so far, `[T]`.
+        constraint: What the request's tokens are held to.
     """
     if len(ids) and (sampling.frequency_penalty or sampling.presence_penalty):
         known, counts = np.unique(ids, return_counts=True)
@@ -28,6 +34,9 @@ def adjust(logits: torch.Tensor, sampling: Sampling, ids: npt.NDArray[np.int64])
     if sampling.logit_bias:
         tokens, biases = zip(*sampling.logit_bias, strict=True)
         logits[torch.tensor(tokens, device=logits.device)] += torch.tensor(biases).to(logits)
+    if constraint is not None:
+        forbidden = torch.from_numpy(~constraint.allowed(ids)).to(logits.device)
+        logits.masked_fill_(forbidden, -torch.inf)
 
 
 def adjusted(
@@ -46,5 +55,6 @@ def adjusted(
     found = logits.float().clone()
     for index in few.tolist():
         row = int(rows[index])
-        adjust(found[index], table.jobs[row].request.sampling, table.sampled_ids(row))
+        request = table.jobs[row].request
+        adjust(found[index], request.sampling, table.sampled_ids(row), request.constraint)
     return found

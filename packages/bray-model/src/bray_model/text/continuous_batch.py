@@ -15,7 +15,7 @@ from bray_model.text.prefix_sharing import PrefixSharing
 from bray_model.text.requests import FinishReason, Token
 from bray_model.text.row_table import RowTable
 from bray_model.text.sampler import Sampled, sample, top_tokens
-from bray_model.text.step_module import PromptPart, StepModule
+from bray_model.text.step_module import PromptPart, StepModule, prefill_all
 from bray_model.text.uniforms import uniforms
 
 _BLOCK = 64
@@ -121,7 +121,7 @@ class ContinuousBatch:
             self.waiting.popleft()
         if not firsts and not others:
             return
-        self._fit(self.table.count + len(firsts) + len(others), longest + 1, firsts + others)
+        self._fit_coming(firsts + others, longest + 1)
         begun: list[tuple[Job, torch.Tensor]] = []
         try:
             begun += self._begin(firsts)
@@ -163,7 +163,8 @@ class ContinuousBatch:
         if copies:
             sources, targets, lengths = zip(*copies, strict=True)
             self._cache.copy(sources, targets, max(lengths))
-        computed = self._prefill(parts)
+        self.prompt_tokens += sum(len(part.ids) for part in parts)
+        computed = prefill_all(self.module, parts, self._prefill_tokens)
         result = []
         for job, logits in begun:
             if logits is None:
@@ -173,29 +174,6 @@ class ContinuousBatch:
         for job in jobs:
             self._sharing.began(job)
         return result
-
-    def _prefill(self, parts: list[PromptPart]) -> dict[int, torch.Tensor]:
-        """Compute parts of about equal length together; return logits `[V]` by row."""
-        self.prompt_tokens += sum(len(part.ids) for part in parts)
-        logits: dict[int, torch.Tensor] = {}
-        batch: list[PromptPart] = []
-        for part in sorted(parts, key=lambda part: len(part.ids)):
-            while len(part.ids) > self._prefill_tokens:  # a long one in pieces
-                head = part._replace(ids=part.ids[: self._prefill_tokens])
-                self.module.prefill([head])
-                part = PromptPart(part.row, part.ids[len(head.ids) :], part.start + len(head.ids))
-            width = len(part.ids)
-            if batch and (len(batch) + 1) * width > self._prefill_tokens:
-                self._prefill_batch(batch, logits)
-                batch = []
-            batch.append(part)
-        if batch:
-            self._prefill_batch(batch, logits)
-        return logits
-
-    def _prefill_batch(self, batch: list[PromptPart], logits: dict[int, torch.Tensor]) -> None:
-        rows = [part.row for part in batch]
-        logits.update(zip(rows, self.module.prefill(batch), strict=True))
 
     # ---- memory
 
@@ -215,6 +193,18 @@ class ContinuousBatch:
         if self.table.count:
             self._fit(self.table.count, self._longest() + 1, ())
 
+    def _fit_coming(self, coming: Sequence[Job], length: int) -> None:
+        """Let the cache have rows for jobs too; they end where there is no memory for them."""
+        try:
+            self._fit(self.table.count + len(coming), length, coming)
+        except Exception as error:
+            for job in coming:  # asked for again and again, they would wait for ever
+                self._sharing.unqueued(job)
+                columns = job.kept or TokenColumns.empty()
+                text = f"{type(error).__name__}: {error}"
+                self.endings.append(Ending(job, "error", columns, text))
+            raise
+
     def _fit(self, rows: int, length: int, coming: Sequence[Job]) -> None:
         """Let the cache have so many rows of such a length, and some more where the bound lets."""
         cache = self._cache
@@ -225,7 +215,7 @@ class ContinuousBatch:
         if rows > cache.num_rows:
             new_rows = min(self._max_rows, 1 << (rows - 1).bit_length())
         wanted = max(length + _BLOCK, length * 5 // 4, cache.length)
-        known = max((_final_length(job) for job in (*self.table.jobs, *coming)), default=0)
+        known = max((job.final_length for job in (*self.table.jobs, *coming)), default=0)
         known = min(known, self._context_length)
         if new_rows * known <= limit // 4:
             wanted = max(wanted, known)
@@ -317,6 +307,15 @@ class ContinuousBatch:
         self._sharing.unqueued(job)
         return Ending(job, reason, job.kept or TokenColumns.empty(), error)
 
+    def abandon(self, error: str) -> list[Ending]:
+        """Take all jobs out that are decoded, with an error; the cache may be in any state."""
+        jobs = list(self.table.jobs)
+        endings = [Ending(job, "error", self.table.columns(job.row), error) for job in jobs]
+        self._sharing.forget()
+        self.table.remove([job.row for job in jobs])
+        self._cache.free()
+        return endings
+
     def restart(self, jobs: Iterable[Job]) -> int:
         """Let jobs begin anew, before those that wait; return how many did."""
         jobs = sorted(jobs, key=lambda job: job.order, reverse=True)
@@ -332,7 +331,3 @@ class ContinuousBatch:
         self.version = version
         self.table.prompt_versions[: self.table.count] = -1
         self.module.weights_changed()
-
-
-def _final_length(job: Job) -> int:
-    return len(job.request.prompt_ids) + job.request.sampling.max_tokens

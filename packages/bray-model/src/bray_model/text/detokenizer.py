@@ -47,6 +47,8 @@ class Detokenizer:
         ):
             self._extend(after[len(before) :])
             self._begin, self._read = self._read, len(self._ids)
+        elif after == before and pending >= _MOST_PENDING:
+            del self._ids[self._read :]  # special tokens: they have no text, whatever follows
         return self._take(len(self._text) - self._held())
 
     def finish(self) -> str:
@@ -87,3 +89,9 @@ class Detokenizer:
         new = self._text[self._sent : end]
         self._sent = max(self._sent, end)
         return new
+
+
+def until_stop(text: str, stop: Sequence[str]) -> str:
+    """Return a text up to the first of its stop strings."""
+    found = [at for at in map(text.find, stop) if at >= 0]
+    return text[: min(found)] if found else text

@@ -108,8 +108,17 @@ class TextEngine(Protocol):
         """
         ...
 
-    def cancel(self, ticket: Ticket) -> None:
-        """End a request now; its place is free for another at the next step."""
+    def cancel(self, ticket: Ticket, *, wait: bool = True) -> None:
+        """End a request now; its place is free for another at the next step.
+
+        Args:
+            ticket: The request.
+            wait: Whether to wait until it has ended, for the step at hand. Who does not, for
+                instance an event loop, is told by the listener. It needs `start`.
+
+        Raises:
+            ClosedError: The engine was closed, which has ended the request.
+        """
         ...
 
     def wait(self, tickets: Sequence[Ticket], timeout_s: float | None = None) -> None:

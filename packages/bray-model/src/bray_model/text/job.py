@@ -42,6 +42,11 @@ class Job:
         return (*self.request.prompt_ids, *self.kept.ids[:-1].tolist())
 
     @property
+    def final_length(self) -> int:
+        """Largest number of tokens that it will have, the prompt's included."""
+        return len(self.request.prompt_ids) + self.request.sampling.max_tokens
+
+    @property
     def group(self) -> Hashable:
         """The request's group."""
         return self.request.group

@@ -80,6 +80,11 @@ class AsyncListener:
             self._hand_over(TextPiece(rest, ()))
         self._hand_over(dataclasses.replace(completion, text=self._detokenizer.text))
 
+    async def finished(self) -> None:
+        """Wait for the completion, which nobody reads any more."""
+        while not isinstance(await self.queue.get(), Completion):
+            pass
+
     def _hand_over(self, item: TextPiece | Completion) -> None:
         try:
             self._loop.call_soon_threadsafe(self.queue.put_nowait, item)

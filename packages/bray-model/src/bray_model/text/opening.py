@@ -205,3 +205,13 @@ def _fused_module(module: Any, cache: RowCache) -> StepModule | None:
         return fused
     _logger.debug("%s is not computed as Llama is: %g", type(module).__name__, worst)
     return None
+
+
+def eos_ids_of(module: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Return every token that the model's files name as an end of text."""
+    found: set[int] = set()
+    for owner in (module.generation_config, module.config.get_text_config(), tokenizer):
+        ids = getattr(owner, "eos_token_id", None)
+        if ids is not None:
+            found.update(ids if isinstance(ids, list | tuple) else [ids])
+    return tuple(sorted(found))

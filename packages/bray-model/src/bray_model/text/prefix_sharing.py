@@ -95,6 +95,11 @@ class PrefixSharing:
             taken = take(job.row, len(kept.prompt_ids))
             self._kept[job.group] = kept._replace(tokens=taken)
 
+    def forget(self) -> None:
+        """Take note that the rows are gone, and the cache with them."""
+        self._live.clear()
+        self._kept.clear()
+
     def is_live(self, group: Hashable) -> bool:
         """Return whether a row may have a beginning for this group."""
         return group in self._live or group in self._kept

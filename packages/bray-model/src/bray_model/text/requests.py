@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,18 @@ MOST_STOPS = 64
 
 MOST_BIASES = 1024
 """Largest number of tokens with a bias in one request."""
+
+
+ResponseFormat: TypeAlias = Literal["text", "json_object"]
+"""What a completion is: any text, or a JSON object."""
+
+
+class TokenConstraint(Protocol):
+    """What one completion may go on with; follows it from its first token on."""
+
+    def allowed(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which tokens may follow those that were sampled so far, `[V]`; at least one."""
+        ...
 
 
 class PromptTooLongError(SpecError):
@@ -76,6 +88,10 @@ class Sampling:
     logit_bias: tuple[tuple[int, float], ...] = ()
     """Token ids and what is added to the logit of each, -100 to 100: these two ends forbid a token
     and force one."""
+    response_format: ResponseFormat = "text"
+    """`json_object`: only tokens are sampled that keep the completion the beginning of a JSON
+    object, and it ends where the object does. At `max_tokens` it is cut all the same. The
+    distribution sampled from is that of the allowed tokens."""
     logprobs: NonNegativeInt = 0
     """Number of most probable tokens to report at each position, besides the sampled one."""
 
@@ -89,11 +105,15 @@ class Sampling:
             if len(values) > MOST_STOPS:
                 raise ConfigError(f"{name}: expected at most {MOST_STOPS}, got {len(values)}")
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        if self.response_format == "json_object" and self.ignore_eos:
+            raise ConfigError("response_format: JSON ends by itself: leave ignore_eos out")
 
     @property
     def is_adjusted(self) -> bool:
-        """Whether anything is added to the logits."""
-        return bool(self.frequency_penalty or self.presence_penalty or self.logit_bias)
+        """Whether the logits are not sampled from as they are."""
+        is_bound = self.response_format != "text"
+        penalties = self.frequency_penalty or self.presence_penalty
+        return bool(penalties or self.logit_bias or is_bound)
 
 
 def _biases(given: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
@@ -142,6 +162,8 @@ class TextRequest:
     common: it is computed once. None: shared with nobody."""
     seed: int | None = None
     """Seed of this request, where many share one `sampling`. None: the seed of `sampling`."""
+    constraint: TokenConstraint | None = field(default=None, compare=False)
+    """What its tokens are held to; `TextModel` gives it where `sampling` asks for a format."""
 
     def __post_init__(self) -> None:
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | None):
@@ -188,6 +210,14 @@ class TextRequest:
         if beyond:
             raise SpecError(
                 f"logit_bias: token {beyond[0]} is beyond the vocabulary of {vocab_size}"
+            )
+
+    def check_held(self) -> None:
+        """Refuse a format that nothing holds the tokens to. Raises SpecError."""
+        if self.constraint is None and self.sampling.response_format != "text":
+            raise SpecError(
+                f"response_format: this engine does not serve {self.sampling.response_format!r} "
+                "by itself: ask a TextModel with the torch engine"
             )
 
     @property

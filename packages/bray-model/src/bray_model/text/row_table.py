@@ -10,6 +10,8 @@ import numpy.typing as npt
 from bray_model.text.job import Job, TokenColumns
 from bray_model.text.sampler import Sampled, SamplingRows
 
+_LARGEST = 2**62
+"""Larger numbers mean the same: requests may bring any integer, the arrays hold 64 bits."""
 _COLUMNS = {
     "lengths": np.int64,
     "next_ids": np.int64,
@@ -80,14 +82,14 @@ class RowTable:
         sampling = job.request.sampling
         self.jobs.append(job)
         self.lengths[row] = length
-        self.max_tokens[row] = sampling.max_tokens
+        self.max_tokens[row] = min(sampling.max_tokens, _LARGEST)
         self.prompt_versions[row] = version
         self.heeds_eos[row] = not sampling.ignore_eos
         self.watched[row] = bool(job.listener or sampling.stop_ids or sampling.logprobs)
         self.adjusted[row] = sampling.is_adjusted
         self.seeds[row] = job.seed
         self.temperature[row] = sampling.temperature
-        self.top_k[row] = sampling.top_k
+        self.top_k[row] = min(sampling.top_k, _LARGEST)
         self.top_p[row] = sampling.top_p
         self.min_p[row] = sampling.min_p
         self.produced[row] = 0

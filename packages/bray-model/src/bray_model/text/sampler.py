@@ -10,6 +10,9 @@ import torch
 import torch.nn.functional as F
 
 _BLOCK = 128
+_LEAST_TEMPERATURE, _MOST_TEMPERATURE = 1e-30, 1e30
+"""Temperatures beyond are taken for these: in float32 they would be 0 and infinite, and 0/0 is no
+number. Both ends are as near to certainty and to chance as can be told apart."""
 _BELOW_ONE = torch.tensor(1 - 2.0**-53, dtype=torch.float64)
 """The product of any number and this is less than the number: no row's last token is passed."""
 
@@ -63,7 +66,8 @@ def sample(
     filtered = (rows.top_k > 0) | (rows.top_p < 1) | (rows.min_p > 0)
     scaled = chosen
     if not plain:
-        divisors = np.where(greedy, 1.0, rows.temperature)
+        bounded = rows.temperature.clip(_LEAST_TEMPERATURE, _MOST_TEMPERATURE)
+        divisors = np.where(greedy, 1.0, bounded)
         scaled = chosen / _column(divisors, shifted)
     ids, logprobs = _draw(scaled, _column(uniforms, shifted, torch.float64))
     if filtered.any():

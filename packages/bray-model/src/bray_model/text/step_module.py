@@ -42,3 +42,32 @@ class StepModule(Protocol):
     def weights_changed(self) -> None:
         """Take note that the weights of the module were written to."""
         ...
+
+
+def prefill_all(
+    module: StepModule, parts: Sequence[PromptPart], most_tokens: int
+) -> dict[int, torch.Tensor]:
+    """Compute parts of about equal length together; return logits `[V]` by row.
+
+    Args:
+        module: What computes them.
+        parts: Parts of prompts, each of another row.
+        most_tokens: Tokens that are computed at once.
+    """
+    logits: dict[int, torch.Tensor] = {}
+    batch: list[PromptPart] = []
+
+    def compute() -> None:
+        logits.update(zip([part.row for part in batch], module.prefill(batch), strict=True))
+
+    for part in sorted(parts, key=lambda part: len(part.ids)):
+        while len(part.ids) > most_tokens:  # a long one in pieces
+            module.prefill([part._replace(ids=part.ids[:most_tokens])])
+            part = PromptPart(part.row, part.ids[most_tokens:], part.start + most_tokens)
+        if batch and (len(batch) + 1) * len(part.ids) > most_tokens:
+            compute()
+            batch = []
+        batch.append(part)
+    if batch:
+        compute()
+    return logits

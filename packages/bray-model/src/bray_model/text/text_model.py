@@ -11,8 +11,9 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from bray_core.errors import ConfigError, DeadlineError, MissingExtraError, SpecError
+from bray_core.errors import ClosedError, ConfigError, DeadlineError, MissingExtraError, SpecError
 from bray_model.text.config import TextModelConfig
+from bray_model.text.detokenizer import until_stop
 from bray_model.text.engine import TextEngine, TextFigures, Ticket
 from bray_model.text.listeners import AsyncListener, StopListener
 from bray_model.text.requests import Completion, TextPiece, TextRequest
@@ -98,7 +99,7 @@ class TextModel:
     @classmethod
     def _opened(cls, module: Any, tokenizer: Any, config: TextModelConfig, name: str) -> TextModel:
         TokenizerText(tokenizer, module.config.get_text_config().vocab_size)
-        eos_ids = _eos_ids(module, tokenizer)
+        eos_ids = _opening().eos_ids_of(module, tokenizer)
         engine = _opening().open_engine(module, config, eos_ids)
         return cls(engine, tokenizer, eos_ids=eos_ids, name=name, module=module)
 
@@ -162,7 +163,11 @@ class TextModel:
 
     def check(self, request: TextRequest) -> None:
         """Raise what `generate` would raise for this request."""
-        self.engine.check(request)
+        self.engine.check(self._held(request))
+
+    def _held(self, request: TextRequest) -> TextRequest:
+        """Return a request with what its tokens are held to, where it asks for a format."""
+        return self._text.held(request, self.eos_ids)
 
     def generate(
         self, requests: Sequence[TextRequest], *, timeout_s: float | None = None
@@ -185,6 +190,7 @@ class TextModel:
 
     def submit(self, requests: Sequence[TextRequest]) -> list[Ticket]:
         """Queue prompts and return at once; `collect` gives what became of them."""
+        requests = [self._held(request) for request in requests]
         listeners = [
             StopListener(self._text.decoder(), request.sampling) if request.sampling.stop else None
             for request in requests
@@ -204,7 +210,7 @@ class TextModel:
         ]
         texts = self._text.decode_all(rows)
         return [
-            dataclasses.replace(completion, text=_until_stop(text, ticket.request))
+            dataclasses.replace(completion, text=until_stop(text, ticket.request.sampling.stop))
             for ticket, completion, text in zip(tickets, completions, texts, strict=True)
         ]
 
@@ -229,6 +235,7 @@ class TextModel:
         Closing the iterator (`aclose`), or cancelling the task that reads it, cancels the request.
         Errors are raised as by `generate`, before the first piece.
         """
+        request = self._held(request)
         listener = AsyncListener(
             asyncio.get_running_loop(), self._text.decoder(), request.sampling, self._ends
         )
@@ -242,7 +249,9 @@ class TextModel:
                     return
         finally:
             if ticket.completion is None:
-                self.engine.cancel(ticket)
+                with contextlib.suppress(ClosedError):  # closing tells the listener, too
+                    self.engine.cancel(ticket, wait=False)
+                await listener.finished()  # the loop goes on during the step at hand
 
     async def complete(self, request: TextRequest) -> Completion:
         """Complete one prompt; cancelling the task cancels the request."""
@@ -336,18 +345,3 @@ def _opening() -> ModuleType:
             raise MissingExtraError("a language model", "bray-model", "llm") from error
         raise
     return opening
-
-
-def _eos_ids(module: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Return every token that the model's files name as an end of text."""
-    found: set[int] = set()
-    for owner in (module.generation_config, module.config.get_text_config(), tokenizer):
-        ids = getattr(owner, "eos_token_id", None)
-        if ids is not None:
-            found.update(ids if isinstance(ids, list | tuple) else [ids])
-    return tuple(sorted(found))
-
-
-def _until_stop(text: str, request: TextRequest) -> str:
-    found = [at for at in map(text.find, request.sampling.stop) if at >= 0]
-    return text[: min(found)] if found else text

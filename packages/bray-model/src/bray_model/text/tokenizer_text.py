@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bray_core.errors import ConfigError, SpecError
-from bray_model.text.requests import MissingChatTemplateError
+from bray_model.text.json_tokens import JsonConstraint, JsonTokens
+from bray_model.text.requests import MissingChatTemplateError, TextRequest
 from bray_model.text.token_bytes import bytes_of
 
 
@@ -34,6 +36,8 @@ class TokenizerText:
         self._tokenizer = tokenizer
         self._rust = getattr(tokenizer, "backend_tokenizer", None)
         self._is_byte_level = self._rust is not None and "ByteLevel" in repr(self._rust.decoder)
+        self._vocab_size = vocab_size
+        self._json_tokens: JsonTokens | None = None
 
     def encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Return token ids."""
@@ -50,6 +54,49 @@ class TokenizerText:
         """Return the bytes of a token that is a part of a character; None where nothing tells."""
         name = self._tokenizer.convert_ids_to_tokens(int(token))
         return None if name is None else bytes_of(name, is_byte_level=self._is_byte_level)
+
+    def held(self, request: TextRequest, eos_ids: Sequence[int]) -> TextRequest:
+        """Return a request with what its tokens are held to, where it asks for a format.
+
+        Raises:
+            SpecError: The tokens cannot spell it.
+        """
+        if request.sampling.response_format == "text" or request.constraint is not None:
+            return request
+        return replace(request, constraint=JsonConstraint(self.json_tokens(eos_ids)))
+
+    def json_tokens(self, eos_ids: Sequence[int]) -> JsonTokens:
+        """Return which tokens may follow each other in JSON, made at the first call.
+
+        Args:
+            eos_ids: Tokens that end a completion.
+
+        Raises:
+            SpecError: The tokens cannot spell an object.
+        """
+        if self._json_tokens is None:
+            self._json_tokens = JsonTokens(self._spelled(eos_ids), eos_ids)
+        return self._json_tokens
+
+    def _spelled(self, eos_ids: Sequence[int]) -> list[bytes | None]:
+        """Return the bytes that each token adds to a text; None where it adds no certain ones."""
+        known = set(self._tokenizer.get_vocab().values())
+        hidden = {*self._tokenizer.all_special_ids, *eos_ids}
+        tokens = [one for one in range(self._vocab_size) if one in known and one not in hidden]
+        # A tokenizer may write a token otherwise where it is the first one: each is behind another.
+        alone = self.decode_all([[one] for one in tokens])
+        first = next((one for one, text in zip(tokens, alone, strict=True) if text.isalnum()), None)
+        found: list[bytes | None] = [None] * self._vocab_size
+        if first is None:
+            return found
+        before = self.decode([first])
+        behind = self.decode_all([[first, one] for one in tokens])
+        for one, text in zip(tokens, behind, strict=True):
+            if text.startswith(before) and "\ufffd" not in text:
+                found[one] = text[len(before) :].encode(errors="replace")
+            else:
+                found[one] = self.token_bytes(one)
+        return found
 
     def decoder(self) -> Callable[[Sequence[int]], str]:
         """Return what decodes the tokens of one completion, called for each of them."""

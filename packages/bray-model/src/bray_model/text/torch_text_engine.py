@@ -14,6 +14,7 @@ from bray_core.errors import CapacityError, ClosedError, DeadlineError, SpecErro
 from bray_model.text.config import TextModelConfig
 from bray_model.text.continuous_batch import ContinuousBatch
 from bray_model.text.engine import TextFigures, Ticket, TokenListener
+from bray_model.text.errand import Errand
 from bray_model.text.job import Ending, Job
 from bray_model.text.module_weights import ModuleWeights
 from bray_model.text.requests import TextRequest
@@ -64,7 +65,7 @@ class TorchTextEngine:
         self._changed = threading.Condition()
         """Guards the fields below; notified when a job came, or was done."""
         self._inbox: list[Job] = []
-        self._errands: list[_Errand] = []
+        self._errands: list[Errand] = []
         self._num_submitted = 0
         self._num_open = 0
         self._thread: threading.Thread | None = None
@@ -91,6 +92,7 @@ class TorchTextEngine:
     def check(self, request: TextRequest) -> None:
         """Raise what `submit` would raise for a request."""
         request.check_fits(self._context_length, self._vocab_size)
+        request.check_held()
 
     def submit(
         self, requests: Sequence[TextRequest], listeners: Sequence[TokenListener | None] = ()
@@ -128,10 +130,13 @@ class TorchTextEngine:
             order=order,
         )
 
-    def cancel(self, ticket: Ticket) -> None:
+    def cancel(self, ticket: Ticket, *, wait: bool = True) -> None:
         """End a request now; its place is free for another at the next step."""
         assert isinstance(ticket, Job)
-        self._between_steps(lambda: self._cancel(ticket))
+        if wait:
+            self._between_steps(lambda: self._cancel(ticket))
+        else:
+            self._note(Errand(lambda: self._cancel(ticket)))
 
     def _cancel(self, job: Job) -> None:
         if job.completion is None:
@@ -199,8 +204,7 @@ class TorchTextEngine:
             return
         if done:
             self._tell(done)
-        if self._later is not None and self._decoder.table.count == 0:
-            self._apply_later()
+        self._apply_what_waits()
 
     def _run_errands(self) -> None:
         with self._changed:
@@ -213,11 +217,13 @@ class TorchTextEngine:
                 self._changed.notify_all()
         for errand in errands:
             errand.run()
+        self._apply_what_waits()
 
     def _fail(self, error: str) -> None:
         decoder = self._decoder
-        failed = [decoder.drop(job, "error", error) for job in list(decoder.table.jobs)]
+        failed = decoder.abandon(error)
         self._tell([*decoder.endings, *failed])
+        self._apply_what_waits()
 
     def _tell(self, endings: Sequence[Ending]) -> None:
         """Count what is done, then tell those who wait for it."""
@@ -230,11 +236,8 @@ class TorchTextEngine:
 
     def _between_steps(self, do: Callable[[], None]) -> None:
         """Run something while no step is under way, and wait for it; raises what it raised."""
-        errand = _Errand(do)
-        with self._changed:
-            self._check_open()
-            self._errands.append(errand)
-            self._changed.notify_all()
+        errand = Errand(do)
+        self._note(errand)
         while not errand.done.is_set():
             if self._step_lock.acquire(timeout=0.005):
                 try:
@@ -243,6 +246,12 @@ class TorchTextEngine:
                     self._step_lock.release()
         if errand.error is not None:
             raise errand.error
+
+    def _note(self, errand: Errand) -> None:
+        with self._changed:
+            self._check_open()
+            self._errands.append(errand)
+            self._changed.notify_all()
 
     def publish(self, weights: Mapping[str, Any], version: int) -> None:
         """Take new weights as the setting `in_flight` says."""
@@ -264,8 +273,10 @@ class TorchTextEngine:
         self._weights.write(weights)
         decoder.set_version(version)
 
-    def _apply_later(self) -> None:
-        assert self._later is not None
+    def _apply_what_waits(self) -> None:
+        """Take the weights that waited for the end of what was under way, if that has come."""
+        if self._later is None or self._decoder.table.count:
+            return
         (weights, version), self._later = self._later, None
         self._decoder.paused = False
         self._weights.write(weights)
@@ -314,19 +325,3 @@ class TorchTextEngine:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the text engine was closed")
-
-
-class _Errand:
-    """Something to do between two steps."""
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        self._do = do
-        self.done = threading.Event()
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._do()
-        except Exception as error:  # noqa: BLE001  the one who asked raises it
-            self.error = error
-        self.done.set()

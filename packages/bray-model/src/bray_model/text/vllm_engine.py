@@ -92,6 +92,8 @@ class VllmTextEngine:
         """Raise what `submit` would raise for a request."""
         request.check_fits(self._context_length, self._vocab_size)
         sampling = request.sampling
+        if sampling.response_format != "text":
+            raise ConfigError("response_format: expected 'text' with vLLM, got 'json_object'")
         is_filtered = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
         if sampling.temperature not in (0.0, 1.0) or (is_filtered and sampling.temperature > 0):
             raise ConfigError(
@@ -149,8 +151,8 @@ class VllmTextEngine:
         self._prompt_tokens += len(request.prompt_ids)
         return job
 
-    def cancel(self, ticket: Ticket) -> None:
-        """End a request now."""
+    def cancel(self, ticket: Ticket, *, wait: bool = True) -> None:
+        """End a request now, whether or not somebody waits for it."""
         assert isinstance(ticket, Job)
         with self._changed:
             name = str(ticket.order)

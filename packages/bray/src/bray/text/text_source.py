@@ -83,12 +83,13 @@ class TextSource:
         """Put a replay into the queue: a supervised batch, or a round of samples."""
         if self._is_supervised() and self._supervise():
             return
-        samples = self._round(self._rng(0)) if self._ahead is None else self._ahead.next()
-        fresh = [one for one in samples if self._lag(one) <= self._part.max_lag]
-        if len(fresh) < len(samples):
-            metrics.record("text/stale_samples", len(samples) - len(fresh), kind="count")
-        if fresh:
-            self._queue.put(pack_samples(fresh))
+        fresh: list[TextSample] = []
+        while not fresh:  # the trainer waits for a replay, and until then no weights are newer
+            samples = self._round(self._rng(0)) if self._ahead is None else self._ahead.next()
+            fresh = [one for one in samples if self._lag(one) <= self._part.max_lag]
+            if len(fresh) < len(samples):
+                metrics.record("text/stale_samples", len(samples) - len(fresh), kind="count")
+        self._queue.put(pack_samples(fresh))
 
     def _is_supervised(self) -> bool:
         return self._part.supervised_until is not None and not self._trainer.is_supervised_over
