@@ -172,7 +172,8 @@ def _override(name: str, value: object) -> str:
         raise ConfigError(
             f"{name}: expected a number, a word, a list or a mapping, got {error}; where code is "
             "meant, it lies at the top of a module or of the program's file, or is named as "
-            "module:Class or file.py:Class"
+            "module:Class or file.py:Class; a number that changes in training is a schedule: "
+            '{"start": 1e-3, "end": 1e-4, "frames": 100_000, "shape": "linear"}'
         ) from error
 
 
