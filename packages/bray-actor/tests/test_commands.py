@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.commands import DEFAULT_ADDRESS, play
+from bray_core.cli import main
 from bray_core.errors import BrayError, ConfigError, ServiceError
 from bray_core.protocols import Answer
 from bray_server import ServerThread
@@ -45,6 +47,27 @@ def test_it_prints_what_the_episodes_returned(capsys: pytest.CaptureFixture[str]
         mean, lowest, highest = map(float, found.groups())
         assert 8 <= lowest <= mean <= highest <= 12
     server.close()
+
+
+def test_a_trial_says_how_its_environment_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "algorithm: ppo\nsource: {environment: CartPole-v1, max_episode_steps: 3, num_envs: 9}\n"
+    )
+    server = serve()
+    arguments = (str(tmp_path), "--address", server.addresses[0], "--episodes", "2")
+    assert run(*arguments) == 0
+    assert capsys.readouterr().out == (
+        "CartPole-v1: mean return 3.0 over 2 episodes (lowest 3.0, highest 3.0)\n"
+    )
+    assert main(["play", *arguments, "max_episode_steps=4"]) == 0, "settings stand anywhere"
+    assert "mean return 4.0" in capsys.readouterr().out
+    server.close()
+    for source in ("{environment: CartPole-v1, external: true}", "{kind: agents, environment: x}"):
+        (tmp_path / "config.yaml").write_text(f"algorithm: ppo\nsource: {source}\n")
+        with pytest.raises(ConfigError, match=r"was not trained in a Gymnasium environment"):
+            run(*arguments)
 
 
 def test_nobody_there_is_said_with_the_cure() -> None:

@@ -55,6 +55,11 @@ def test_a_setting_is_a_number_or_a_schedule() -> None:
     assert from_mapping({"weight": None}, Config) == Config()
 
 
+def test_a_number_above_0_may_fall_to_0() -> None:
+    rate = from_mapping({"rate": {"start": 1, "end": 0, "frames": 10}}, Config).rate
+    assert [value_at(rate, frames) for frames in (0, 5, 10, 20)] == [1, 0.5, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -64,8 +69,9 @@ def test_a_setting_is_a_number_or_a_schedule() -> None:
         ({"rate": {"start": 1, "frames": 9}}, "rate.end: missing"),
         ({"rate": {"start": ".nan", "end": 1, "frames": 9}}, "rate.start: expected a number"),
         ({"rate": {"start": 1, "end": 1, "frames": 9, "shape": "cos"}}, "did you mean 'cosine'"),
-        ({"rate": [1, 2]}, "rate: expected a number"),
-        ({"rate": None}, "rate: expected a number, got None"),
+        ({"rate": [1, 2]}, "rate: expected a number or {start, end, frames, shape}, got"),
+        ({"rate": "linear"}, "rate: expected a number or {start, end, frames, shape}, got 'linear"),
+        ({"rate": None}, "rate: expected a number or {start, end, frames, shape}, got None"),
         ({"weight": {"start": -1, "end": 1, "frames": 9}}, "weight.start: expected 0 or more"),
     ],
 )

@@ -100,6 +100,41 @@ def test_anchors_go_on_being_useful() -> None:
         parse("a: &seen 1\nb: *seen", "f", takes_aliases=False)
 
 
+MERGED = """x-small: &small {hidden: [16], rate: 1}
+x-slow: &slow {rate: 2, clip: 3}
+a: &whole {<<: *small, rate: 4}
+b: {rate: 5, <<: [*small, *slow]}
+c: {<<: *whole, <<quoted: 1}
+d: {"<<": 6}
+"""
+
+
+def test_settings_are_taken_over_as_yaml_merges_them() -> None:
+    assert unwrap(parse(MERGED, "f")) == {
+        "a": {"hidden": [16], "rate": 4},
+        "b": {"hidden": [16], "rate": 5, "clip": 3},
+        "c": {"hidden": [16], "rate": 4, "<<quoted": 1},
+        "d": {"<<": 6},
+    }
+    assert unwrap(parse("x-a: &a {n: 1}\nb: {<<: [*a, {n: 2}]}", "f")) == {"b": {"n": 1}}
+    with pytest.raises(SettingsError, match=r"f:1:17: seed: expected a whole number, got 'no'"):
+        load_text("x-all: &all {   seed: 'no'}\n<<: *all", "f", Few)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x-a: &a 3\nb: {<<: *a}", r"f:2:5: <<: expected settings, such as \*name, .*got 3"),
+        ("x-a: &a {}\nb: {<<: [*a, 3]}", r"f:2:5: <<: expected settings.*got 3"),
+        ("x-a: &a {}\nb: {<<: *a, <<: *a}", r"f:2:13: <<: given twice"),
+        ("b: &b {<<: *b}", r"nested too deeply, or an anchor that contains itself"),
+    ],
+)
+def test_what_cannot_be_merged_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(text, "f")
+
+
 @pytest.mark.parametrize("part", ["[", "{a: ", "- ", "? ", "[[{a: ["])
 def test_nesting_is_refused_before_the_scanner_has_gone_on(
     part: str, monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,7 @@ from bray_model.export_files.agent_file import pack_agent
 from bray_model.export_files.manifest import Manifest
 from bray_model.serving import serving_processes
 from bray_model.serving.infer_request import MAX_REPLY_BYTES
-from bray_model.serving.serve_example import example
+from bray_model.serving.serve_example import example, played_by
 from bray_model.serving.serve_options import OTHER_LIMITS, SERVER_LIMITS
 from bray_server import Client, Limits
 
@@ -177,6 +177,53 @@ def test_the_example_names_where_it_can_be_reached(exported):
     assert example(actor, "tcps://x:7", token_env="T", certificate="c.pem") == (
         "SSL_CERT_FILE='c.pem' bray play ENVIRONMENT --address tcps://x:7 --token-env T"
     )
+
+
+SOURCES = {
+    "{environment: Lake-v1, kwargs: {n: 1}}": "TRIAL",
+    "{environment: Lake-v1, external: true}": "ENVIRONMENT",
+    "{environment: Lake-v1, command: [./game]}": "ENVIRONMENT",
+    "{environment: chess_v6, kind: matches}": "ENVIRONMENT",
+    "{environment: ''}": "ENVIRONMENT",
+    "{environment: [}": "ENVIRONMENT",
+    "[]": "ENVIRONMENT",
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_it_says_what_a_trial_plays(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    export = Path("runs/it's/models/policy/onnx/3")
+    export.mkdir(parents=True)
+    (tmp_path / "runs/it's/config.yaml").write_text(f"algorithm: ppo\nsource: {source}\n")
+    wanted = SOURCES[source].replace("TRIAL", """'runs/it'"'"'s'""")
+    for path in (Path("runs/it's"), export, tmp_path / export):
+        assert played_by(path) == wanted
+    monkeypatch.chdir("runs/it's")
+    assert played_by(Path()) == SOURCES[source].replace("TRIAL", "./.")
+    assert played_by(tmp_path) == "ENVIRONMENT"
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        (None, "ENVIRONMENT"),
+        ({}, "ENVIRONMENT"),
+        ({"environment": "Lake-v1"}, "Lake-v1"),
+        (
+            {"environment": "Lake-v1", "kwargs": {"slip": False, "map": "4x4"}, "frame_skip": 2},
+            """Lake-v1 frame_skip=2 kwargs.slip=false 'kwargs.map="4x4"'""",
+        ),
+        ({"environment": "$(reboot)"}, "'$(reboot)'"),
+        ({"environment": "a\nb"}, "ENVIRONMENT"),
+    ],
+)
+def test_it_says_what_a_packed_agent_plays(exported, environment, wanted, tmp_path):
+    pack_agent(tmp_path / "agent.bray", {"policy": exported[0]}, {}, environment)
+    assert played_by(tmp_path / "agent.bray") == wanted
+    actor = replace(Manifest.read(exported[0]), actor={"name": "policy", "config": {}})
+    line = example(actor, "tcp://x:7", played=played_by(tmp_path / "agent.bray"))
+    assert line == f"bray play {wanted} --address tcp://x:7"
 
 
 def test_limits_are_options_with_the_servers_defaults():

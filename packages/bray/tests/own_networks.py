@@ -87,3 +87,21 @@ class WidePolicy(StepPolicy):
         """Return the outputs of a step, and the next state."""
         outputs = super().forward(seen, state)
         return {**outputs, "value": outputs["value"].double()}
+
+
+class DetachedPolicy(StepPolicy):
+    """Computes its outputs without gradients."""
+
+    def forward(self, seen: Tensor, state: Tensor) -> dict[str, Tensor]:
+        """Return the outputs of a step, and the next state."""
+        with torch.no_grad():
+            return super().forward(seen, state)
+
+
+class ChangingPolicy(StepPolicy):
+    """Changes the observations that it is given."""
+
+    def forward(self, seen: Tensor, state: Tensor) -> dict[str, Tensor]:
+        """Return the outputs of a step, and the next state."""
+        seen *= 2
+        return super().forward(seen, state)

@@ -67,6 +67,8 @@ def test_a_trunk_sees_a_batch_also_from_evolution_strategies() -> None:
         ("KeepingTrunk", r"expected a network that `copy.deepcopy` copies after a call: Runtime"),
         ("FailingTrunk", r"RuntimeError: no kernels for this card \(own_networks.py, line \d+, in"),
         ("WidePolicy", r"expected output value of float32, got float64: return it with `.float"),
+        ("DetachedPolicy", r"expected outputs with gradients, got none: leave out torch.no_grad"),
+        ("ChangingPolicy", r"expected observations that stay as they are, .*: write `x = x \+ 1`"),
     ],
 )
 def test_what_would_fail_later_is_refused_at_once(network: str, words: str) -> None:

@@ -314,3 +314,11 @@ class TestConfigCommand:
         settings = {"algorithm": "dqn", "trainer": {"gama": 1}, "source": {"environment": "x"}}
         with pytest.raises(jsonschema.ValidationError, match="gama"):
             template_schema.validate(settings)
+
+
+def test_what_aliases_stand_for_is_in_no_editors_way() -> None:
+    shared = {"x-small": {"hidden": [16]}, "source": {"environment": "CartPole-v1"}}
+    template_schema.validate({**shared, "algorithm": "ppo"})
+    template_schema.validate({**shared, "trainers": {"a": {"algorithm": "ppo"}}})
+    with pytest.raises(jsonschema.ValidationError):
+        template_schema.validate({**shared, "algorithm": "ppo", "y-small": {}})

@@ -134,6 +134,7 @@ class Bare(gymnasium.Env[Any, Any]):
         ({"algorithm": None}, "'CartPole-v1' is a task: name an algorithm, too, such as ppo"),
         ({"callbacks": bray.Callback()}, "callbacks: expected a list of bray.Callback, got <bray"),
         ({"callbacks": [bray.Callback]}, "expected a bray.Callback or a function, got <class"),
+        ({"learning_rate": lambda at: at}, r"got function; .* is a schedule: \{\"start\": 1e-3"),
         ({"policy_kwargs": {}}, "did you mean 'model.hidden'"),
         ({"frames": 64.5}, "expected a whole number, got 64.5"),
         ({"environment": Bare}, "Bare: expected an observation_space, got none: set it in the cl"),

@@ -5,16 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bray_core.cli import Command
+from bray_core.errors import ConfigError
+from bray_core.files.trial_folders import CONFIG
+from bray_core.settings.settings_build import build
+from bray_core.settings.settings_tree import Value
+from bray_core.trials.played_source import played_source
+
+if TYPE_CHECKING:
+    from bray_actor.environments.spec import EnvironmentSpec
 
 DEFAULT_ADDRESS = "tcp://127.0.0.1:7300"
 
 
 def _add_play(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("environment", help="a Gymnasium id, or a short name such as cartpole")
     parser.add_argument(
-        "settings",
+        "environment",
+        help="a Gymnasium id, a short name such as cartpole, or a trial: trials/walker",
+    )
+    parser.add_argument(
+        "overrides",
         nargs="*",
         metavar="key=value",
         help="how it is made, such as kwargs.is_slippery=false or wrappers=[my:Wrapper]",
@@ -31,12 +45,11 @@ def _add_play(parser: argparse.ArgumentParser) -> None:
 
 
 def _play(options: argparse.Namespace) -> int:
-    from bray_actor.environments.spec import EnvironmentSpec
     from bray_actor.gamecores.gamecore import play
     from bray_core.config import with_overrides
     from bray_core.errors import BrayError, ServiceError
 
-    spec = with_overrides(EnvironmentSpec(environment=options.environment), options.settings)
+    spec = with_overrides(_described(options.environment), options.overrides)
     try:
         returns = play(
             spec,
@@ -57,10 +70,32 @@ def _play(options: argparse.Namespace) -> int:
     mean = sum(returns) / len(returns)
     played = f"{len(returns)} episode{'s'[: len(returns) != 1]}"
     sys.stdout.write(
-        f"{options.environment}: mean return {mean:.1f} over {played} "
+        f"{spec}: mean return {mean:.1f} over {played} "
         f"(lowest {min(returns):.1f}, highest {max(returns):.1f})\n"
     )
     return 0
+
+
+def _described(environment: str) -> EnvironmentSpec:
+    """Return how an environment is made; of a trial, as the trial makes it.
+
+    Raises:
+        ConfigError: the trial plays no environment of Gymnasium.
+    """
+    from bray_actor.environments.spec import EnvironmentSpec
+
+    trial = Path(environment)
+    if os.sep not in environment or not (trial / CONFIG).is_file():
+        return EnvironmentSpec(environment=environment)
+    source = played_source(trial)
+    if source is None:
+        raise ConfigError(
+            f"environment: {trial} was not trained in a Gymnasium environment of its own: name "
+            "one, or let the simulator call `bray serve`"
+        )
+    known = {one.name for one in fields(EnvironmentSpec)}
+    written = {name: child for name, child in source.value.items() if name in known}
+    return build(Value(written, source.place), EnvironmentSpec)
 
 
 play = Command("play", "let an environment call actors that listen somewhere", _add_play, _play)

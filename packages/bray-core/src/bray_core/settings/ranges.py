@@ -201,8 +201,9 @@ def _check(name: str, value: Any, rule: _Rule) -> None:
     if rule.is_optional and value is None:
         return
     if rule.takes_schedule and _is_schedule(type(value)):
-        for end in ("start", "end"):
-            _check_number(f"{name}.{end}", getattr(value, end), rule)
+        _check_number(f"{name}.start", value.start, rule)
+        if rule.range is None or value.end != rule.range.above:  # a rate may fall to 0 in the end
+            _check_number(f"{name}.end", value.end, rule)
     elif rule.choices:
         check_choice(name, value, rule.choices)
     elif rule.is_tuple:

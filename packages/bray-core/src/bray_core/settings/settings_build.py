@@ -164,7 +164,10 @@ class SettingsBuilder:
             hints = typing.get_args(hint)
             if value.value is None and type(None) in hints:
                 return None
-            return self._convert(value, _chosen(value, hints), path)
+            chosen = _chosen(value, hints)
+            if chosen in _WORDS:
+                return self._scalar(value, chosen, path, _or_settings(hints))
+            return self._convert(value, chosen, path)
         if origin is tuple:
             return self._tuple(value, typing.get_args(hint), path)
         if origin is Mapping:
@@ -197,7 +200,7 @@ class SettingsBuilder:
             return self._wrong(value, path, "settings, such as {name: value}")
         return unwrap(value)
 
-    def _scalar(self, value: Value, hint: Any, path: str) -> Any:
+    def _scalar(self, value: Value, hint: Any, path: str, or_else: str = "") -> Any:
         got = value.value
         if hint is bool and isinstance(got, bool):
             return got
@@ -214,7 +217,7 @@ class SettingsBuilder:
             return got
         if hint is Path and isinstance(got, str | Path):
             return Path(got)
-        return self._wrong(value, path, _WORDS.get(hint, str(hint)))
+        return self._wrong(value, path, _WORDS.get(hint, str(hint)) + or_else)
 
 
 def _chosen(value: Value, hints: tuple[Any, ...]) -> Any:
@@ -222,6 +225,14 @@ def _chosen(value: Value, hints: tuple[Any, ...]) -> Any:
     kinds = [hint for hint in hints if hint is not type(None)]
     is_mapping = isinstance(value.value, dict)
     return next((hint for hint in kinds if _takes_settings(hint) == is_mapping), kinds[0])
+
+
+def _or_settings(hints: tuple[Any, ...]) -> str:
+    """Return the words for what else a union takes: ` or {start, end, frames, shape}`."""
+    for hint in hints:
+        if dataclasses.is_dataclass(hint):
+            return f" or {{{', '.join(map(written_name, dataclasses.fields(hint)))}}}"
+    return ""
 
 
 def _takes_settings(hint: Any) -> bool:

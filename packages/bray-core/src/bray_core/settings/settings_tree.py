@@ -17,6 +17,11 @@ from bray_core.settings.yaml_nodes import MAX_BYTES, MAX_DEPTH, compose, scalar
 _MAX_REPEATED = 10_000
 """Number of values that aliases may stand for, beyond the length of the text."""
 
+_MERGE = "tag:yaml.org,2002:merge"
+"""Tag of the key `<<`, unless it is quoted."""
+SHARED = "x-"
+"""First letters of keys of the top level that hold what aliases stand for, and set nothing."""
+
 
 @dataclasses.dataclass(slots=True)
 class Value:
@@ -84,7 +89,12 @@ def parse(text: str, file: str, *, takes_aliases: bool = True) -> Value:
         raise _wrong(place, f"not valid YAML: {error.problem}") from error
     except yaml.reader.ReaderError as error:
         raise _wrong(file, f"not text in UTF-8: {error.reason}") from error
-    return _Reader(file, len(text)).value(node) if node else Value({}, f"{file}:1:1")
+    if node is None:
+        return Value({}, f"{file}:1:1")
+    root = _Reader(file, len(text)).value(node)
+    if isinstance(root.value, dict):
+        root.value = {k: child for k, child in root.value.items() if not k.startswith(SHARED)}
+    return root
 
 
 class _Reader:
@@ -110,15 +120,32 @@ class _Reader:
 
     def _settings(self, node: yaml.MappingNode, depth: int) -> dict[str, Value]:
         found: dict[str, Value] = {}
+        merged: dict[str, Value] | None = None
         for key_node, child in node.value:
             place = _mark(self._file, key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _wrong(place, "expected a word before the colon, got a list or settings")
             key = key_node.value
-            if key in found:
+            if key in found or (merged is not None and key_node.tag == _MERGE):
                 raise _wrong(place, f"{key}: given twice")
-            found[key] = Value(self.value(child, depth + 1).value, place)
-        return found
+            value = self.value(child, depth + 1)
+            if key_node.tag == _MERGE:
+                merged = _merged(value, place)
+            else:
+                found[key] = Value(value.value, place)
+        return found if merged is None else {**merged, **found}
+
+
+def _merged(value: Value, place: str) -> dict[str, Value]:
+    """Return the settings that `<<:` takes over; of several, the first that has a key counts."""
+    parts = value.value if isinstance(value.value, list) else [value]
+    found: dict[str, Value] = {}
+    for part in reversed(parts):
+        if not isinstance(part.value, dict):
+            text = f"<<: expected settings, such as *name, or a list of them, got {unwrap(part)!r}"
+            raise _wrong(place, text)
+        found |= part.value
+    return found
 
 
 def _wrong(place: str, text: str) -> SettingsError:

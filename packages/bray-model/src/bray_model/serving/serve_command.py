@@ -15,7 +15,7 @@ from bray_core.cli import Command
 from bray_core.files.trial_folders import trial_of
 from bray_model.serving import serve_options
 from bray_model.serving.admin_port import admin_port
-from bray_model.serving.serve_example import example
+from bray_model.serving.serve_example import example, played_by
 from bray_model.serving.text_folders import find_text_folder
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def _introduce(
         token_env=options.token_env,
         certificate=options.tls_certificate,
         of_several=of_several,
+        played=played_by(options.packed or options.path),
     )
     _say(f"try: {line}")
 

@@ -40,7 +40,7 @@ def closing_message(
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
     if is_exported and _can_be_played(template):
-        play = f"bray play {template.environment} --address tcp://127.0.0.1:7300"
+        play = f"bray play {trial} --address tcp://127.0.0.1:7300"
         shown.append((play, "play against that server"))
     if language_models_of(trial):
         shown.append((f"bray serve {trial}", "answer at an OpenAI-compatible endpoint"))

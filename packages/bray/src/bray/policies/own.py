@@ -226,8 +226,7 @@ def _torch_type(leaf: LeafSpace) -> torch.dtype:
 
 def _called(setting: str, name: str, module: Any, *inputs: Any) -> Any:
     try:
-        with torch.no_grad():
-            return module(*inputs)
+        outputs = module(*inputs)
     except ConfigError:
         raise
     except Exception as error:
@@ -235,6 +234,12 @@ def _called(setting: str, name: str, module: Any, *inputs: Any) -> Any:
         raise ConfigError(
             f"{setting}: {name!r}: failed with observations {shapes}: {raised_words(error)}"
         ) from error
+    if any(leaf._version for _, leaf in nested.items(inputs)):
+        raise ConfigError(
+            f"{setting}: {name!r}: expected observations that stay as they are, got some that its "
+            "forward changed in place: write `x = x + 1`, not `x += 1`"
+        )
+    return outputs
 
 
 def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
@@ -277,6 +282,14 @@ def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
                 f"model.network: {name!r}: expected output {path} of float32, got "
                 f"{str(found.dtype).removeprefix('torch.')}: return it with `.float()`"
             )
+    leaves = [leaf for _, leaf in nested.items(outputs) if isinstance(leaf, Tensor)]
+    if not any(leaf.requires_grad for leaf in leaves) and any(
+        weight.requires_grad for weight in module.parameters()
+    ):
+        raise ConfigError(
+            f"model.network: {name!r}: expected outputs with gradients, got none: leave out "
+            "torch.no_grad() and .detach()"
+        )
     return module
 
 

@@ -25,10 +25,13 @@ from bray.templates.schema import part_schema, schema
 from bray.templates.written_parts import NAME, PLURALS
 from bray.training.algorithm import NoSettings, load_algorithm
 from bray_core.settings.json_schema import json_schema
-from bray_core.settings.settings_tree import read, unwrap
+from bray_core.settings.settings_tree import SHARED, read, unwrap
 
 _WIRES = {"model": ModelWires, "agent": AgentWires, "buffer": BufferWires, "source": SourceWires}
 _WORDS = {"type": ["object", "null"]}
+
+_SHARED: dict[str, Any] = {"patternProperties": {f"^{SHARED}": {}}}
+"""Keys of the top level for what aliases stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ def json_schema_of_all(own: OwnCode | None = None) -> dict[str, Any]:
             "allOf": branches,
         },
         "$defs": {
-            **{name: json_schema(schema(name)) for name in names},
+            **{name: json_schema(schema(name)) | _SHARED for name in names},
             "named_parts": _named_parts(names),
             **{f"{kind}_part": _part(kind, names, own) for kind in PLURALS},
             **{f"{name}_settings": _trainer(name) for name in names},
@@ -147,6 +150,7 @@ def _named_parts(names: Sequence[str]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": parts | whole,
+        **_SHARED,
         "additionalProperties": False,
         "allOf": beside,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -31,6 +32,11 @@ _OPTIONS = {
     "episodes": "goal.evaluation_episodes",
     "seed": "seed",
 }
+
+_SCHEDULE = (
+    "; a number that changes in training is a schedule: "
+    '{"start": 1e-3, "end": 1e-4, "frames": 100_000, "shape": "linear"}'
+)
 
 
 def train(
@@ -172,7 +178,7 @@ def _override(name: str, value: object) -> str:
         raise ConfigError(
             f"{name}: expected a number, a word, a list or a mapping, got {error}; where code is "
             "meant, it lies at the top of a module or of the program's file, or is named as "
-            "module:Class or file.py:Class"
+            "module:Class or file.py:Class" + (_SCHEDULE if inspect.isfunction(value) else "")
         ) from error
 
 
