@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from bray.goal import Outcome
 from bray.templates.loading import compose, load
 from bray.templates.template import Template
 from bray.text.samplers import remote
+from bray.text.samples import TextSample
 from bray_core.metrics.json_lines import curve
 from bray_model.text.text_model import TextModel
 
@@ -130,6 +133,24 @@ def test_a_sampler_killed_within_a_round_is_made_anew_and_its_groups_are_counted
     assert sum(on_ray.curve("text/lost_groups")) in (1, 2)
     assert sum(on_ray.curve("actor/workers_lost")) == 1
     assert max(on_ray.curve("trainer/policy_lag_versions")) == 0
+
+
+def test_a_sampler_killed_between_rounds_is_made_anew(
+    on_ray: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play, rounds = remote.RemoteRounds.play, list[int]()
+
+    def killing(self: remote.RemoteRounds, *arguments: Any) -> list[TextSample]:
+        rounds.append(len(rounds))
+        if rounds[-1] in (1, 3):
+            os.kill(self.pids()[rounds[-1] % 2], signal.SIGKILL)
+        return play(self, *arguments)
+
+    monkeypatch.setattr(remote.RemoteRounds, "play", killing)
+    outcome = on_ray.train(prompts("goal.max_frames=120"))
+    assert outcome.frames == 120
+    assert max(on_ray.curve("trainer/policy_lag_versions")) == 0
+    assert max(on_ray.curve("trainer/sampler_gap_max")) < 1e-4, "it has the newest weights"
 
 
 def test_programs_play_at_the_endpoints_of_two_samplers(on_ray: Watched) -> None:
