@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from bray_core.nested import ArraySpec, Nested
 Leaf = npt.NDArray[Any]
 
 NEEDED = ("observation", "action", "reward", "terminated", "final_observation")
+_FIT = attrgetter("dtype", "shape")
 _MADE = ("next_observation", "discount", "key", "weight", "mask")
 """Leaves that batches have and segments must not."""
 
@@ -143,26 +144,26 @@ class SegmentLeaves:
             return [self._steps_of(leaves)]
         columns = self.layout.columns(as_rows(self.layout, segment))
         rows = range(len(columns[0]))
-        return [self._steps_of([column[row] for column in columns]) for row in rows]
+        return [self._steps_of(tuple(column[row] for column in columns)) for row in rows]
 
-    def _leaves(self, tree: Nested) -> Sequence[Leaf]:
+    def _leaves(self, tree: Nested) -> tuple[Leaf, ...]:
         """Return the leaves in the layout's order; `nested.check` words what is wrong."""
         try:
-            leaves: Sequence[Leaf]
+            leaves: tuple[Leaf, ...]
             if self._is_flat and len(tree) == len(self._paths):
                 leaves = self._named(tree)
             else:
                 flat = nested.flatten(tree)
-                leaves = list(flat.values()) if list(flat) == self._paths else []
+                leaves = tuple(flat.values()) if list(flat) == self._paths else ()
             # One comparison of lists is quicker than a check of each leaf.
-            if [(leaf.dtype, leaf.shape) for leaf in leaves] == self._fits:
+            if list(map(_FIT, leaves)) == self._fits:
                 return leaves
         except (KeyError, TypeError, AttributeError):
             pass  # worded below
         nested.check(tree, self.layout.spec, (), "segment")
-        return list(nested.flatten(tree).values())
+        return tuple(nested.flatten(tree).values())
 
-    def _steps_of(self, leaves: Sequence[Leaf]) -> SegmentSteps:
+    def _steps_of(self, leaves: tuple[Leaf, ...]) -> SegmentSteps:
         count = self.length
         if self._count is not None:
             count = int(leaves[self._count])
@@ -181,12 +182,12 @@ def _worded(leaves: dict[str, ArraySpec]) -> str:
     return ", ".join(f"{path} {leaf}".strip() for path, leaf in leaves.items())
 
 
-def _getter(places: list[int]) -> Callable[[Sequence[Leaf]], tuple[Leaf, ...]]:
-    """Return what picks some leaves; `itemgetter` alone gives a bare one where there is one."""
+def _getter(places: list[int]) -> Callable[[tuple[Leaf, ...]], tuple[Leaf, ...]]:
+    """Return what picks some of a tuple's leaves; a slice does not give a bare one."""
     if len(places) > 1:
         return itemgetter(*places)
     if places:
-        return lambda leaves: (leaves[places[0]],)
+        return itemgetter(slice(places[0], places[0] + 1))
     return lambda leaves: ()
 
 

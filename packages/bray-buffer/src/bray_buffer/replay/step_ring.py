@@ -73,6 +73,19 @@ class StepRing:
         self.next = number + count
         return place
 
+    def add_whole(self, segments: int, length: int) -> list[int]:
+        """Place segments of one length, all items of which can be drawn; return their `end`s."""
+        places, free, capacity, number = self._places, self._free_ends, self.capacity, self.next
+        ends = []
+        for _ in range(segments):
+            end = free.pop() if free else len(places)
+            ends.append(end)
+            parts = (number, number % capacity, length, end, length)
+            places.append(tuple.__new__(SegmentPlace, parts))
+            number += length
+        self.next = number
+        return ends
+
     def start_at(self, number: int) -> None:
         """Let the first step have this number.
 

@@ -15,6 +15,7 @@ from bray_buffer.replay.replay_config import ReplayConfig
 from bray_buffer.replay.segment_leaves import Leaf, SegmentLeaves, SegmentSteps, top
 from bray_buffer.replay.step_records import StepRecords
 from bray_buffer.replay.step_ring import SegmentPlace, StepRing, spans
+from bray_buffer.replay.whole_inserts import WholeInserts
 from bray_core import nested
 from bray_core.errors import ConfigError
 from bray_core.layout import Block, Layout, Packed
@@ -55,9 +56,6 @@ class TransitionStore:
         self._places = np.stack([slots, (slots + config.n_step) % capacity], axis=1)
         self._leads_to = self._places[:, 1]
         self._discounts = np.array([config.gamma, 0.0], np.float32)
-        self._ending = np.full(leaves.length, config.gamma, np.float32)
-        """Discounts of a segment whose last step terminates."""
-        self._ending[-1] = 0.0
         self._has_keys = config.sampler == "prioritized"
         self._n = config.n_step
         self._made_paths = ["discount", *([_RETURN] if self._n > 1 else [])]
@@ -71,11 +69,24 @@ class TransitionStore:
         self._written = [self._columns[path] for path in (*leaves.step_paths, *self._made_paths)]
         self._arrays = [column.rows for column in self._written if isinstance(column, PlainColumn)]
         self._observation_rows = [c.rows for c in self._observation if isinstance(c, PlainColumn)]
-        self._is_straight = self._rows is not None and self._n == 1 and not self._has_keys
         self._terminated = leaves.step_paths.index("terminated")
         self._reward = leaves.step_paths.index("reward")
         self._records = StepRecords(leaves, self._columns, capacity, once=[])
         self.record = self._records.layout
+        is_straight = self._rows is not None and self._n == 1 and not self._has_keys
+        self._whole = self._whole_inserts() if is_straight else None
+
+    def _whole_inserts(self) -> WholeInserts:
+        return WholeInserts(
+            self.ring,
+            self._sampler,
+            arrays=self._arrays,
+            observations=self._observation_rows,
+            leads_to=self._leads_to,
+            length=self._leaves.length,
+            terminated=self._terminated,
+            gamma=self._config.gamma,
+        )
 
     def _row_spec(self) -> dict[str, Nested]:
         """Return what is stored of one step."""
@@ -150,55 +161,19 @@ class TransitionStore:
 
     def insert_all(self, segments: Sequence[SegmentSteps]) -> int:
         """Add segments of `read` in their order, and return how many steps were overwritten."""
-        full = self._leaves.length
-        start, count = self.ring.next % self.capacity, len(segments) * full
-        if not self._is_straight or start + count > self.capacity:
+        full, number, whole = self._leaves.length, len(segments), self._whole
+        start, count = self.ring.next % self.capacity, number * full
+        if whole is None or not number or start + count > self.capacity:
             return sum(map(self._insert_one, segments))
+        if number == 1:
+            (segment,) = segments
+            if segment.length == full:
+                return whole.insert_one(segment, start, full)
+            return self._insert_one(segment)
         for segment in segments:
             if segment.length != full:
                 return sum(map(self._insert_one, segments))
-        return self._insert_straight(segments, start, count)
-
-    def _insert_straight(self, segments: Sequence[SegmentSteps], start: int, count: int) -> int:
-        """Add whole segments whose slots, `count` from `start` on, follow each other."""
-        ring, capacity, full = self.ring, self.capacity, self._leaves.length
-        has_room = ring.next - ring.first + count <= capacity
-        dropped = 0 if has_room else self._drop_for(count)
-        slots = slice(start, start + count)
-        if len(segments) == 1:
-            steps = segments[0].steps
-            discounts = self._discounts_of(steps[self._terminated])
-            for rows, leaf in zip(self._arrays, (*steps, discounts), strict=True):
-                rows[slots] = leaf
-        else:
-            # A copy for each leaf, not for each leaf of each segment.
-            columns = zip(*[segment.steps for segment in segments], strict=True)
-            for rows, leaves in zip(self._arrays, columns, strict=False):
-                np.concatenate(leaves, out=rows[slots])
-            terminated = self._arrays[self._terminated][slots]
-            self._arrays[-1][slots] = self._discounts.take(terminated, mode="clip")
-        for segment in segments:
-            stop = start + full
-            final = capacity + ring.add(full, full).end
-            if len(segment.finals) == 1:  # the quick way
-                self._observation_rows[0][final] = segment.finals[0]
-            else:
-                for rows, leaf in zip(self._observation_rows, segment.finals, strict=True):
-                    rows[final] = leaf
-            self._leads_to[stop - 1] = final
-            start = stop
-        self._sampler.add(slots.start, count)
-        return dropped
-
-    def _discounts_of(self, terminated: Leaf) -> Leaf | np.float32:
-        """Return what a whole segment's discounts are set to; most end at their last step alone."""
-        first = terminated.tobytes().find(1)
-        if first < 0:
-            return self._discounts[0]  # type: ignore[no-any-return]
-        if first == len(terminated) - 1:
-            return self._ending
-        found: Leaf = self._discounts.take(terminated, mode="clip")
-        return found
+        return whole.insert(segments, start, count)
 
     def _insert_one(self, segment: SegmentSteps) -> int:
         ring, count = self.ring, segment.length

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from bray_core.errors import CodecError, ServiceError
 from bray_core.json_body import JsonBody
 from bray_server.hosting.access_log import log_request
-from bray_server.hosting.connection import Connection, ServerContext
+from bray_server.hosting.connection import ServerContext
 from bray_server.hosting.group import METRICS_KEY
+from bray_server.hosting.joining_connection import JoiningConnection
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
 from bray_server.sessions.pending_request import PendingRequest
 from bray_server.wire.frames import (
@@ -43,7 +44,7 @@ _BYTES_AT_ONCE = 8 * 1024
 _HELLO_FIRST = "the first frame must be hello with a token"
 
 
-class TcpConnection(Connection):
+class TcpConnection(JoiningConnection):
     """A connection over TCP. Sessions that are started on it are aborted when it is gone."""
 
     owns_sessions = True
@@ -204,7 +205,7 @@ class TcpConnection(Connection):
                 flags |= JSON
             head = HEADER.pack(MAGIC, _REPLY, flags, len(session), request_id, len(reply))
             if len(reply) < _LARGE_BYTES:
-                self.write(head + session + reply)
+                self.write_reply(head + session + reply)
             else:
                 self.write_parts(head + session, reply)
                 if self.is_blocked:

@@ -16,9 +16,16 @@ from bray_actor.policy.session_router import MakeActor
 from bray_actor.policy.shared_turn import SharedTurn
 from bray_actor.policy.turn_budget import TurnBudget
 from bray_core.cli import check_interrupted
+from bray_core.process.imports_ahead import import_ahead
 
 _LOOK_S = 0.25
 """How often gamecores are looked after while a turn is played."""
+_LATER = (
+    "tensorboard.summary.writer.event_file_writer",
+    "torch.onnx",
+    "bray_model.export.exporter",
+)
+"""What metrics and the export import: half a second, about as long as a gamecore takes to start."""
 
 
 class WireSource:
@@ -75,6 +82,7 @@ class TurnWireSource(WireSource):
     def __init__(self, run: Run, play: GamecorePlay, make: MakeActor) -> None:
         recorded = some_recorded(make, play, episodes_of(run), most_episodes_of(run))
         super().__init__(run, play, lambda: recorded)
+        self._has_played = False
 
     def _play_turn(self, turn: TurnBudget | SharedTurn, steps: int) -> None:
         """Play so many steps of each lane in the mean.
@@ -83,6 +91,9 @@ class TurnWireSource(WireSource):
             BrayError: a gamecore ends again and again.
         """
         turn.grant(steps * self._play.num_lanes)
+        if not self._has_played:  # its processes are starting
+            self._has_played = True
+            import_ahead(_LATER)
         while not turn.wait_played(_LOOK_S):
             check_interrupted()
             self._fleet.check()
