@@ -42,7 +42,7 @@ def _migrate(options: argparse.Namespace) -> int:
     if made.was_normalized:
         lines.append(
             "trained behind VecNormalize, whose statistics lie in another file: give a wrapper "
-            "that applies them (source.wrappers=[…]), or the policy plays what it was not trained for"
+            "that applies them (source.wrappers=[…]), or it plays what it was not trained for"
         )
     lines.append(f"wrote {made.trial}; its export: {made.export.path}")
     if options.episodes:
