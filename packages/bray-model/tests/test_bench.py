@@ -12,6 +12,7 @@ from bray_model import Manifest, Model
 from bray_model.export import bench
 from bray_model.export.bench import ForwardMeasurement, recommend
 from bray_model.export.validate import validate
+from bray_model.export_files.agent_file import pack_agent
 from bray_model.export_files.manifest import ServeRecommendation, sha256
 
 
@@ -118,6 +119,18 @@ def replace_file(folder, name, data):
     manifest = json.loads(path.read_text())
     manifest["files"][name]["sha256"] = sha256(data)
     path.write_text(json.dumps(manifest))
+
+
+def test_validate_takes_a_packed_agent(exported, capsys, tmp_path):
+    agent = tmp_path / "agent.bray"
+    pack_agent(agent, {"one": exported[0], "two": exported[0]}, {})
+    assert main(["validate", str(agent)]) == 0
+    said = capsys.readouterr().out
+    assert said.count(f"in {agent}: all checksums match") == 2
+    assert said.endswith("valid\n")
+    agent.write_bytes(agent.read_bytes()[:-1])
+    assert main(["validate", str(agent)]) == 2
+    assert "expected an agent file that `bray pack` wrote" in capsys.readouterr().err
 
 
 def test_validate_finds_a_graph_whose_rows_depend_on_each_other(tmp_path, monkeypatch):

@@ -100,6 +100,47 @@ def test_the_command_says_what_to_do_next(
     assert "expected a new folder for the trial, it exists: name another with --trial" in said
 
 
+class Parts(gym.Env[Any, Any]):
+    """Observes two parts; given by name, gymnasium leaves them in the order in which they stand."""
+
+    def __init__(self, **parts: int) -> None:
+        boxes = {name: gym.spaces.Box(-1, 1, (size,)) for name, size in parts.items()}
+        self.observation_space = gym.spaces.Dict(**boxes)
+        self.action_space = gym.spaces.Discrete(4)
+
+
+def test_parts_of_an_observation_are_read_in_their_order_or_refused(tmp_path: Path) -> None:
+    env = Parts(a=2, b=3)
+    model = sb3.PPO("MultiInputPolicy", env, seed=3)
+    with torch.no_grad():
+        for weight in model.policy.parameters():
+            weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+    model.save(tmp_path / "model.zip")
+    name = f"{__file__}:Parts"
+    given = ["source.kwargs={a: 2, b: 3}"]
+    migrate_sb3(tmp_path / "model.zip", name, project=tmp_path, trial="taken", settings=given)
+    env.observation_space.seed(1)
+    seen = [env.observation_space.sample() for _ in range(40)]
+    with TrainedAgent(tmp_path / "taken") as agent:
+        acts = [int(agent.act(one)) for one in seen]
+    assert acts == [int(model.predict(one, deterministic=True)[0]) for one in seen]
+    assert len(set(acts)) > 1
+    swapped = ["source.kwargs={b: 3, a: 2}"]
+    with pytest.raises(ConfigError, match=r"keys in alphabetical order, .* got b, a: train anew"):
+        migrate_sb3(tmp_path / "model.zip", name, project=tmp_path, trial="b", settings=swapped)
+
+
+def test_a_model_behind_vec_normalize_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = sb3.common.vec_env.DummyVecEnv([lambda: gym.make("CartPole-v1")])
+    for env, is_told in ((sb3.common.vec_env.VecNormalize(plain), True), (plain, False)):
+        sb3.PPO("MlpPolicy", env, n_steps=8, batch_size=8).learn(8).save("model.zip")
+        assert main(["migrate", "model.zip", "CartPole-v1", "--trial", f"told-{is_told}"]) == 0
+        assert ("trained behind VecNormalize" in capsys.readouterr().out) == is_told
+
+
 @pytest.mark.isa
 def test_a_frame_policy_acts_as_the_model_did(tmp_path: Path) -> None:
     class Frames(gym.Env[Any, Any]):

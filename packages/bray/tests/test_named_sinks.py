@@ -99,6 +99,10 @@ class TestTemplates:
         ("written", "words"),
         [
             ("[wandbb]", "sinks.wandbb: no sink of this name, did you mean 'wandb'.*csv, mlflow"),
+            (
+                "[tensorboard]",
+                "known: csv, .*; TensorBoard's events and JSON lines are writ",
+            ),
             ("[{wandb: {projct: x}}]", "projct: unknown key, did you mean 'project'"),
             ("[{mlflow: {every_s: -1}}]", "every_s: expected 0 or more, got -1"),
             ("[{wandb: {mode: on}}]", "mode: expected one of 'online', 'offline'"),

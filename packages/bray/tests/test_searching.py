@@ -98,6 +98,9 @@ class TestRanges:
             "trainer.minibatch_size: expected 1 or more, got -1",
         ):
             assert words.count(wanted) == 1, words
+        two = ["learning_rate=1e-4..1e-2", "trainer.learning_rate=1e-4..1e-3"]
+        with pytest.raises(ConfigError, match=r"^learning_rate: is the same setting as trainer"):
+            read_ranges(two, [], LOAD)
         with pytest.raises(ConfigError, match="expected one setting or more with a range"):
             read_ranges([], [], LOAD)
 

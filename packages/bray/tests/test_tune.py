@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray.algorithms import alphazero
+from bray.algorithms import alphazero, ppo
 from bray.goal import Goal
 from bray_core.errors import ConfigError
 
@@ -103,3 +103,27 @@ def test_tune_searches_over_a_recipe(tmp_path: Path) -> None:
     assert not found.errors
     assert [result.metrics["frames"] for result in found] == [1024, 1024]
     assert (Path(found.get_best_result().checkpoint.path) / "checkpoints").is_dir()
+
+
+def test_files_are_those_of_the_folder_where_the_search_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tune's workers run in folders of their own."""
+    seen: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium\n\n\ndef Pole():\n    return gymnasium.make('CartPole-v1')\n\n\n"
+        "class Scaled(gymnasium.Wrapper):\n    pass\n"
+    )
+    run_trial = remote.trainable("ppo", "mine.py:Pole", GOAL)
+    (tmp_path / "worker").mkdir()
+    monkeypatch.chdir(tmp_path / "worker")
+    monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: None)
+    monkeypatch.setattr(
+        ppo.PPO, "train", lambda algorithm, run, **_: seen.append(algorithm.parts.source)
+    )
+    run_trial({"wrappers": ["mine.py:Scaled", "gymnasium.wrappers:NormalizeReward"]})
+    assert seen[0].environment == f"{tmp_path}/mine.py:Pole"
+    wanted = (f"{tmp_path}/mine.py:Scaled", "gymnasium.wrappers:NormalizeReward")
+    assert seen[0].wrappers == wanted
+    seen[0].make().close()

@@ -64,7 +64,10 @@ def _export(options: argparse.Namespace) -> int:
 
 def _validate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", metavar="PATH", type=Path, help="an export, or a trial: its newest export"
+        "path",
+        metavar="PATH",
+        type=Path,
+        help="an export, a trial (its newest export), or what `bray pack` wrote",
     )
     _add_tolerance(parser, "between batch sizes; by default what the export was made with")
 
@@ -75,18 +78,28 @@ def _validate(options: argparse.Namespace) -> int:
     language_model = find_language_model(options.path)
     if language_model is not None:
         return _validate_language_model(language_model)
-    from bray_model.export.export_folder import find_export, read_report
+    from bray_model.export.export_folder import find_export, find_exports
+    from bray_model.export_files.agent_file import unpacked
+
+    with unpacked(options.path) as folder:
+        is_packed = folder != options.path
+        for export in find_exports(folder) if is_packed else [find_export(folder)]:
+            _validate_export(export, options.path if is_packed else export, options.tolerance)
+    _say("valid")
+    return 0
+
+
+def _validate_export(export: Path, place: Path, tolerance: float | None) -> None:
+    """Compare an export with its checksums and itself, and say where it lies."""
+    from bray_model.export.export_folder import read_report
     from bray_model.export.validate import validate
     from bray_model.export_files.manifest import check_files
 
-    export = find_export(options.path)
     manifest = check_files(export)
-    _say(f"{manifest.name} version {manifest.version} in {export}: all checksums match")
+    _say(f"{manifest.name} version {manifest.version} in {place}: all checksums match")
     _say(f"compared with its module when it was made:\n{read_report(export).table()}")
-    for line in validate(export, manifest, options.tolerance):
+    for line in validate(export, manifest, tolerance):
         _say(line)
-    _say("valid")
-    return 0
 
 
 def _validate_language_model(folder: Path) -> int:

@@ -118,6 +118,7 @@ def _found(name: str, settings: Mapping[str, Any]) -> NamedSink:
         listed = ", ".join(sorted(known)) or "none is installed"
         raise ConfigError(
             f"sinks.{name}: no sink of this name{closest(name, known)}; known: {listed}"
+            "; TensorBoard's events and JSON lines are written always"
         )
     try:
         kind = known[name].load()

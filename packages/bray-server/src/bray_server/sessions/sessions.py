@@ -321,7 +321,9 @@ class Sessions:
     async def _call(self, body: bytes, waits: OnWait | None) -> bytes:
         if self._stateless is None:
             raise ServiceError(
-                "bad_request", "this service has sessions: a request needs a session and its kind"
+                "bad_request",
+                "this service has sessions: a request needs a session and its kind (over HTTP the "
+                "headers `session` and `step_kind`: start, tick or end)",
             )
         if self.ends_calls:
             raise ServiceError("draining", "the server is shutting down")

@@ -39,6 +39,11 @@ def _migrate(options: argparse.Namespace) -> int:
     )
     lines = [f"{options.file}: a policy of {made.algorithm} on {options.env}"]
     lines += [f"begins anew: {words}" for words in made.left_out]
+    if made.was_normalized:
+        lines.append(
+            "trained behind VecNormalize, whose statistics lie in another file: give a wrapper "
+            "that applies them (source.wrappers=[…]), or it plays what it was not trained for"
+        )
     lines.append(f"wrote {made.trial}; its export: {made.export.path}")
     if options.episodes:
         with TrainedAgent(made.trial) as agent:

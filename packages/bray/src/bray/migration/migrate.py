@@ -41,6 +41,8 @@ class MigratedTrial:
     """Name of bray's algorithm that can go on with it."""
     left_out: Sequence[str]
     """What could not be taken over, in words."""
+    was_normalized: bool
+    """Whether the model saw observations that `VecNormalize` had scaled."""
     export: ExportReport
     """The exported policy, compared with torch's outputs."""
 
@@ -91,6 +93,7 @@ def migrate_sb3(
         )
     untaught = template.make()
     spaces = _checked_spaces(untaught)
+    _check_order(file.path, spaces)
     with tempfile.TemporaryDirectory() as scratch:
         beginning = Path(scratch)
         made = compose(
@@ -114,7 +117,11 @@ def migrate_sb3(
             report = export_best(run, type(made))
     assert report is not None, "there is a model"
     return MigratedTrial(
-        trial=folder, algorithm=algorithm, left_out=tuple(taken.left_out), export=report
+        trial=folder,
+        algorithm=algorithm,
+        left_out=tuple(taken.left_out),
+        was_normalized=file.was_normalized,
+        export=report,
     )
 
 
@@ -122,6 +129,20 @@ def _checked_spaces(algorithm: Any) -> Spaces:
     spaces: Spaces = read_spaces(algorithm.parts.source.located())
     algorithm.check_spaces(spaces)
     return spaces
+
+
+def _check_order(path: Path, spaces: Spaces) -> None:
+    """Refuse a Dict whose parts Stable-Baselines3 lays out otherwise than bray, which sorts them.
+
+    Raises:
+        ConfigError: the observation is one.
+    """
+    names = list(spaces.observation) if isinstance(spaces.observation, dict) else []
+    if names != sorted(names):
+        raise ConfigError(
+            f"{path}: expected a Dict of observations with its keys in alphabetical order, in "
+            f"which bray's networks read them, got {', '.join(names)}: train anew with bray"
+        )
 
 
 def _whole(

@@ -26,6 +26,8 @@ Kind: TypeAlias = Literal["ppo", "a2c", "sac", "td3", "dqn"]
 """Name of bray's algorithm that has such a policy."""
 
 _SETTINGS, _WEIGHTS, _VARIABLES = "data", "policy.pth", "pytorch_variables.pth"
+_UNSCALED = "_last_original_obs"
+"""Setting that holds the observation before `VecNormalize`; SAC, TD3 and DQN fill it always."""
 _MOST_BYTES = 4 << 30
 """Bytes of a member, unpacked, above which it is not read."""
 _CLASS = re.compile(r"<class '[\w.]*?(\w+)'>")
@@ -47,6 +49,8 @@ class SB3File:
     """Name of the class of its activation, such as `Tanh`."""
     gamma: float | None
     """Discount per step; None where the file does not say it."""
+    was_normalized: bool = False
+    """Whether it was surely trained behind `VecNormalize`: of PPO and A2C the file tells."""
 
     @classmethod
     def read(cls, path: Path) -> SB3File:
@@ -85,6 +89,7 @@ class SB3File:
             log_alpha=None if log_alpha is None else float(log_alpha.detach().reshape(-1)[0]),
             activation=_activation(settings, kind),
             gamma=float(gamma) if isinstance(gamma, int | float) and 0 <= gamma <= 1 else None,
+            was_normalized=kind in ("ppo", "a2c") and settings.get(_UNSCALED) is not None,
         )
 
     def layers(self, prefix: str) -> list[tuple[Tensor, Tensor]]:

@@ -39,6 +39,11 @@ def migrated(file: SB3File) -> Migrated:
     Raises:
         ConfigError: bray has no network of that form; says which.
     """
+    if any(name.startswith("features_extractor.extractors") for name in file.weights):
+        raise ConfigError(
+            f"{file.path}: expected a policy of one observation, got MultiInputPolicy with an "
+            "image among its observations, which bray has no equal of: train anew with bray"
+        )
     if any(name.startswith("features_extractor") for name in file.weights):
         if file.kind not in ("ppo", "a2c"):
             raise ConfigError(

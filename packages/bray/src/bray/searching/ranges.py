@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -107,12 +108,28 @@ def read_ranges(overrides: Sequence[str], fixed: Sequence[str], load: Load) -> l
             problems.of(lambda value=value, one=one: load([*fixed, f"{one.key}={value}"]))  # type: ignore[misc]
         found.append(one)
     problems.raise_all()
+    _check_apart(found, fixed, load)
     if not found:
         raise ConfigError(
             f"ranges: expected one setting or more with a range ({FORMS}), such as "
             "trainer.learning_rate=1e-4..1e-2:log, got none"
         )
     return found
+
+
+def _check_apart(ranges: Sequence[Range], fixed: Sequence[str], load: Load) -> None:
+    """Refuse two ranges of one setting by different names: only the later would count.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    for one, other in itertools.combinations(ranges, 2):
+        if one.key.rpartition(".")[2] != other.key.rpartition(".")[2]:
+            continue
+        last = f"{other.key}={other.ends()[0]}"
+        alone = load([*fixed, last])
+        if all(load([*fixed, f"{one.key}={end}", last]) == alone for end in one.ends()):
+            raise ConfigError(f"{one.key}: is the same setting as {other.key}: remove one")
 
 
 def num_values(one: Range) -> int:

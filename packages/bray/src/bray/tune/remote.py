@@ -59,11 +59,14 @@ def trainable(
     """
     if report_every < 1:
         raise ConfigError(f"report_every: expected 1 or more, got {report_every}")
+    here = Path.cwd()  # Tune's workers run in folders of their own
+    algorithm, task = _located(algorithm, here), _located(task, here)
     compose(algorithm, task)  # refuses what there is not, before any trial
 
     def run_trial(config: dict[str, Any]) -> None:
         torch.set_num_threads(1)
-        chosen = [f"{name}={json.dumps(value)}" for name, value in _plain(config).items()]
+        settings = _located(_plain(config), here)
+        chosen = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
         template = compose(algorithm, task, chosen)
         # A new folder each time: the worker that ran this trial before may not have ended yet.
         with tempfile.TemporaryDirectory(prefix="bray-", dir=Path.cwd()) as project:
@@ -96,6 +99,17 @@ class _Reports:
         save()
         checkpoint = tune.Checkpoint.from_directory(self._folder)
         tune.report({**figures, "frames": frames}, checkpoint=checkpoint)
+
+
+def _located(value: Any, folder: Path) -> Any:
+    """Return settings with absolute paths in the place of a folder's `file.py:Class`."""
+    if isinstance(value, Mapping):
+        return {name: _located(child, folder) for name, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_located(child, folder) for child in value]
+    if isinstance(value, str) and value.rpartition(":")[0].endswith(".py"):
+        return str(folder / value)
+    return value
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
