@@ -18,7 +18,8 @@ import statistics
 import subprocess
 import sys
 from argparse import Namespace
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from benchmarks.harness import PEERS, Report, argument, main
 
@@ -33,6 +34,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 NO_LIBRARY = ("bray", "numpy")
 """What is not counted as a peer to be ahead of."""
+Runs: TypeAlias = list[dict[str, Any]]
+"""What a peer printed in each round."""
 CELLS = (
     "uniform insert",
     "uniform insert of 16",
@@ -71,31 +74,20 @@ def measured(peer: str, observation: str, options: Namespace) -> dict[str, Any]:
     return figures
 
 
-def table(observation: str, peers: list[str], runs: dict[str, list[dict[str, Any]]]) -> None:
-    """Print the medians, and bray's ratio to the best library of each cell."""
-    medians = {
-        peer: {
-            cell: statistics.median(values)
-            for cell in CELLS
-            if (values := [figures[cell] for figures in runs[peer] if cell in figures])
-        }
-        for peer in peers
-    }
-    print(f"\n{observation}: thousand transitions per s")
-    print(f"{'':20}" + "".join(f"{peer:>11}" for peer in peers) + "   bray / best library")
+def tables(observation: str, runs: Mapping[str, Runs], report: Report) -> None:
+    """Print a table for each cell, beside the best library of it."""
     for cell in CELLS:
-        line = "".join(
-            f"{medians[peer][cell] / 1e3:11,.0f}" if cell in medians[peer] else f"{'–':>11}"
-            for peer in peers
-        )
-        others = {p: medians[p][cell] for p in peers if p not in NO_LIBRARY and cell in medians[p]}
-        ratio = ""
-        if others and cell in medians.get("bray", {}):
-            best = max(others, key=others.__getitem__)
-            ratio = f"   {medians['bray'][cell] / others[best]:.2f} × {best}"
-        print(f"{cell:20}{line}{ratio}")
-    for peer in peers:
-        for error in sorted({figures["error"] for figures in runs[peer] if "error" in figures}):
+        found = {
+            peer: [figures[cell] / 1e3 for figures in own if cell in figures]
+            for peer, own in runs.items()
+        }
+        samples = {peer: values for peer, values in found.items() if values}
+        others = [peer for peer in samples if peer not in NO_LIBRARY]
+        best = max(others, key=lambda peer: statistics.median(samples[peer]), default=None)
+        unit = "thousand transitions/s"
+        report.table(f"{cell}, observations: {observation}", samples, unit=unit, base=best)
+    for peer, own in runs.items():
+        for error in sorted({figures["error"] for figures in own if "error" in figures}):
             print(f"  {peer}: {error}")
 
 
@@ -107,12 +99,12 @@ def benchmark(options: Namespace, report: Report) -> None:
         raise SystemExit(f"--peers: expected some of bray, {', '.join(PACKAGES)}, got {unknown}")
     kinds = [options.observation] if options.observation else ["vector", "image"]
     for observation in kinds:
-        runs: dict[str, list[dict[str, Any]]] = {peer: [] for peer in peers}
+        runs: dict[str, Runs] = {peer: [] for peer in peers}
         for _ in range(options.rounds):
             for peer in peers:
                 runs[peer].append(measured(peer, observation, options))
                 print(json.dumps(runs[peer][-1]), flush=True)
-        table(observation, peers, runs)
+        tables(observation, runs, report)
 
 
 if __name__ == "__main__":
