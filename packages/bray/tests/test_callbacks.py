@@ -376,7 +376,7 @@ class TestSchedules:
             ({"start": 0, "end": 1, "frames": 5}, "learning_rate.start: expected more than 0"),
             ({"start": 1, "end": 1}, "learning_rate.frames: missing"),
             ({"start": 1, "end": 1, "frames": 5, "shap": 1}, "learning_rate.shap: unknown key"),
-            ("fast", "learning_rate: expected a number, got 'fast'"),
+            ("fast", "expected a number or {start, end, frames, shape}, got 'fast'"),
         ],
     )
     def test_what_is_no_schedule_is_refused(self, tmp_path: Path, value: Any, message: str) -> None:

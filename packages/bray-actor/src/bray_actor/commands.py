@@ -5,16 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bray_core.cli import Command
-from bray_core.errors import ConfigError
-from bray_core.files.trial_folders import CONFIG
-from bray_core.settings.settings_build import build
-from bray_core.settings.settings_tree import Value
-from bray_core.trials.played_source import played_source
 
 if TYPE_CHECKING:
     from bray_actor.environments.spec import EnvironmentSpec
@@ -82,7 +76,14 @@ def _described(environment: str) -> EnvironmentSpec:
     Raises:
         ConfigError: the trial plays no environment of Gymnasium.
     """
+    from dataclasses import fields
+
     from bray_actor.environments.spec import EnvironmentSpec
+    from bray_core.errors import ConfigError
+    from bray_core.files.trial_folders import CONFIG
+    from bray_core.settings.settings_build import build
+    from bray_core.settings.settings_tree import Value
+    from bray_core.trials.played_source import played_source
 
     trial = Path(environment)
     if os.sep not in environment or not (trial / CONFIG).is_file():

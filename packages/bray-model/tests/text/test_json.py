@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bray_core.errors import ConfigError, SpecError
-from bray_model.text.json_grammar import BEGIN, JsonGrammar, is_complete
-from bray_model.text.json_tokens import JsonConstraint, JsonTokens
 from bray_model.text.requests import Sampling, TextRequest
+from bray_model.text.sampling.json_grammar import BEGIN, JsonGrammar, is_complete
+from bray_model.text.sampling.json_tokens import JsonConstraint, JsonTokens
 from bray_model.text.torch_text_engine import TorchTextEngine
 
 GRAMMAR = JsonGrammar(frozenset(range(256)))

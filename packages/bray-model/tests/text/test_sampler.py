@@ -9,8 +9,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from bray_model.text.sampler import SamplingRows, sample
-from bray_model.text.uniforms import stream_seed, uniforms
+from bray_model.text.sampling.sampler import SamplingRows, sample
+from bray_model.text.sampling.uniforms import stream_seed, uniforms
 
 SETTINGS = [
     {},

@@ -282,7 +282,8 @@ class BufferWorker:
         self._cleaner.join()
         if self._listener:
             self._listener.close()
-        for pool in {self._inbox, self._outbox, self._priorities or self._inbox}:
+        pools = self._inbox, self._outbox, self._priorities or self._inbox
+        for pool in dict.fromkeys(pools):  # in order: who is woken finds nothing open any more
             pool.close()
         if self._transfer:
             self._transfer.stop()

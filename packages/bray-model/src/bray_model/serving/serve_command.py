@@ -15,7 +15,6 @@ from bray_core.cli import Command
 from bray_core.files.trial_folders import trial_of
 from bray_model.serving import serve_options
 from bray_model.serving.admin_port import admin_port
-from bray_model.serving.serve_example import example, played_by
 from bray_model.serving.text_folders import find_text_folder
 
 if TYPE_CHECKING:
@@ -155,6 +154,8 @@ def _introduce(
     addresses: Sequence[str],
     admin: Sequence[str],
 ) -> None:
+    from bray_model.serving.serve_example import example, played_by
+
     for export, manifest in exports.items():
         source = options.packed or export  # what was unpacked lies in a folder that goes again
         _say(f"serving {manifest.name} version {manifest.version} from {source}")

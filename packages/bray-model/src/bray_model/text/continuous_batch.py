@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bray_model.text.adjustments import adjusted
 from bray_model.text.job import Ending, Job, TokenColumns
 from bray_model.text.prefix_sharing import PrefixSharing
 from bray_model.text.requests import FinishReason, Token
 from bray_model.text.row_table import RowTable
-from bray_model.text.sampler import Sampled, sample, top_tokens
+from bray_model.text.sampling.adjustments import adjusted
+from bray_model.text.sampling.sampler import Sampled, sample, top_tokens
+from bray_model.text.sampling.uniforms import uniforms
 from bray_model.text.step_module import PromptPart, StepModule, prefill_all
-from bray_model.text.uniforms import uniforms
 
 _BLOCK = 64
 """Rows of the cache grow by at least this many tokens."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_model.text.job import Job, TokenColumns
-from bray_model.text.sampler import Sampled, SamplingRows
+from bray_model.text.sampling.sampler import Sampled, SamplingRows
 
 _LARGEST = 2**62
 """Larger numbers mean the same: requests may bring any integer, the arrays hold 64 bits."""

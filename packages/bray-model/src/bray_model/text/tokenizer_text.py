@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from bray_core.errors import ConfigError, SpecError
-from bray_model.text.json_tokens import JsonConstraint, JsonTokens
 from bray_model.text.requests import MissingChatTemplateError, TextRequest
+from bray_model.text.sampling.json_tokens import JsonConstraint, JsonTokens
 from bray_model.text.token_bytes import bytes_of
 
 

@@ -18,8 +18,8 @@ from bray_model.text.errand import Errand
 from bray_model.text.job import Ending, Job
 from bray_model.text.module_weights import ModuleWeights
 from bray_model.text.requests import TextRequest
+from bray_model.text.sampling.uniforms import stream_seed
 from bray_model.text.step_module import StepModule
-from bray_model.text.uniforms import stream_seed
 
 _logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from bray_model.text.config import TextModelConfig
 from bray_model.text.engine import TextFigures, Ticket, TokenListener
 from bray_model.text.job import Ending, Job, TokenColumns
 from bray_model.text.requests import FinishReason, TextRequest, Token
-from bray_model.text.uniforms import stream_seed
+from bray_model.text.sampling.uniforms import stream_seed
 
 
 class VllmTextEngine:

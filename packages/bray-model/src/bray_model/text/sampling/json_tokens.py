@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray_core.errors import SpecError
-from bray_model.text.json_grammar import (
+from bray_model.text.sampling.json_grammar import (
     BEGIN,
     MAX_DEPTH,
     JsonGrammar,

@@ -1,0 +1,1 @@
+"""Choosing tokens: what may follow, what it costs in likelihood, and the draw."""
