@@ -10,6 +10,7 @@ episodes.
 
 Each run is kept in a file of the folder `--runs` as soon as it has ended, and is not repeated where
 its file is there: hours of runs are spread over several sittings, or over several commands at once.
+`--show` trains nothing, and shows the runs that are there.
 """
 
 from __future__ import annotations
@@ -89,16 +90,27 @@ def sb3(task: ZooEntry, seed: int, frames: int) -> Run:
 
 def _trained(task: ZooEntry, who: str, seed: int, frames: int, options: Namespace) -> Run:
     """Train, and keep the run; read it where it was kept before."""
-    name = f"{task.name}-{who}-{frames}-{seed}".replace("/", "_").replace(":", "_")
-    path = None if options.runs is None else options.runs / f"{name}.json"
+    path = _kept(task, who, seed, frames, options)
     if path is not None and path.exists():
         return dict(json.loads(path.read_text()))
     run = bray(task, seed, frames, options.set) if who == "bray" else sb3(task, seed, frames)
+    name = f"{task.name}, {who}, seed {seed}, {frames:,} frames"
     print(f"{name}: {run['return']:.4g} in {run['seconds']:.0f} s", file=sys.stderr, flush=True)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(run))
     return run
+
+
+def _kept(task: ZooEntry, who: str, seed: int, frames: int, options: Namespace) -> Path | None:
+    """Return the file of a run, which need not be there; None: runs are not kept."""
+    name = f"{task.name}-{who}-{frames}-{seed}".replace("/", "_").replace(":", "_")
+    return None if options.runs is None else Path(options.runs, f"{name}.json")
+
+
+def _is_kept(task: ZooEntry, who: str, seed: int, frames: int, options: Namespace) -> bool:
+    path = _kept(task, who, seed, frames, options)
+    return path is not None and path.exists()
 
 
 def chance(task: ZooEntry) -> float:
@@ -132,8 +144,11 @@ def benchmark(options: Namespace, report: Report) -> None:
         seeds = range(options.first, options.first + options.seeds)
         found: dict[str, list[Run]] = {}
         for who in ("bray", "sb3") if options.peer else ("bray",):
+            mine = [s for s in seeds if not options.show or _is_kept(task, who, s, frames, options)]
+            if not mine:
+                continue
             try:
-                runs = [_trained(task, who, seed, frames, options) for seed in seeds]
+                runs = [_trained(task, who, seed, frames, options) for seed in mine]
             except SystemExit as refused:  # Stable-Baselines3 takes no Tuple, such as Blackjack's
                 if who == "bray":
                     raise
@@ -158,4 +173,5 @@ if __name__ == "__main__":
         argument("--peer", action="store_true", help="train Stable-Baselines3, too"),
         argument("--set", nargs="*", default=[], help="settings of bray that are no defaults"),
         argument("--runs", type=Path, help="folder in which runs are kept, and found"),
+        argument("--show", action="store_true", help="train nothing: show the runs kept so far"),
     )
