@@ -20,6 +20,7 @@ from bray_core.protocols import ActorProtocol
 from bray_core.remote.calls import died_for_good
 from bray_core.remote.health import explain_lost_workers
 from bray_core.remote.pool import WorkerPool
+from bray_core.remote.unpickling import unpickled
 from bray_core.remote.worker_process import worker_index
 from bray_server import Limits, Tls
 from bray_server.remote import RemoteServer
@@ -283,7 +284,7 @@ class _RolloutWorker(RolloutWorker):
 
     def tell(self, news: bytes) -> None:
         """Tell the runner what is packed."""
-        self._news.append(partial(cloudpickle.loads, news))
+        self._news.append(partial(unpickled, news))
 
     def report(self) -> tuple[int, Played]:
         """Return the process, and what `poll` does."""

@@ -31,6 +31,7 @@ from bray_core.layout import Layout
 from bray_core.nested import Nested
 from bray_core.remote.calls import died_for_good
 from bray_core.remote.pool import WorkerPool
+from bray_core.remote.unpickling import unpickled
 from bray_model.config import ModelConfig
 from bray_model.distributed.attachment import ModelAttachment
 from bray_model.distributed.blueprint import ModelBlueprint, Placement, check_placement
@@ -212,7 +213,7 @@ class _Link:
         return WorkerPool.get(name)
 
     def unpickle(self, data: bytes) -> Any:
-        return cloudpickle.loads(data)
+        return unpickled(data)
 
     def worker(self, index: int) -> str:
         deadline = time.monotonic() + _REPLACED_S

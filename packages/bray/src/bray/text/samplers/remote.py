@@ -27,6 +27,7 @@ from bray_core.errors import BrayError, DeadlineError, WorkerLostError
 from bray_core.remote.calls import will_be_restarted
 from bray_core.remote.health import explain_lost_workers
 from bray_core.remote.pool import WorkerPool
+from bray_core.remote.unpickling import unpickled
 from bray_core.remote.worker_process import worker_index
 from bray_model.remote import RemoteModel
 
@@ -206,7 +207,7 @@ def _make_sampler(
     recipe: SamplerRecipe, task: bytes, surroundings: _Surroundings, weights: RemoteModel
 ) -> SamplerWorker:
     surroundings.enter()
-    return SamplerWorker(recipe, cloudpickle.loads(task), weights, worker_index())
+    return SamplerWorker(recipe, unpickled(task), weights, worker_index())
 
 
 def _shares(groups: int, samplers: int) -> list[int]:
