@@ -270,7 +270,14 @@ class EnvironmentSpec:
         return env
 
 
-def located_code(name: str) -> str:
-    """Return `file.py:Class` with the absolute path of its file; another name as it is."""
+def located_code(name: str, folder: Path | None = None) -> str:
+    """Return `file.py:Class` with the absolute path of its file; another name as it is.
+
+    Args:
+        name: name of code.
+        folder: where the path begins; None: the working directory.
+    """
     where, colon, attribute = name.rpartition(":")
-    return f"{Path(where).resolve()}{colon}{attribute}" if where.endswith(".py") else name
+    if not where.endswith(".py"):
+        return name
+    return f"{Path(folder or '', where).resolve()}{colon}{attribute}"

@@ -15,14 +15,11 @@ def played_source(trial: Path) -> Value | None:
     """Return the settings of the source of a trial that trains in one Gymnasium environment.
 
     Returns:
-        None where the folder is no trial, or where simulators, several agents or several sources
-        are played.
+        None where simulators, several agents or several sources are played.
 
     Raises:
-        ConfigError: The settings cannot be read.
+        ConfigError: The settings cannot be read, or are not there.
     """
-    if not (trial / CONFIG).is_file():
-        return None
     root = read(trial / CONFIG)
     source = root.value.get("source") if isinstance(root.value, dict) else None
     if source is None or not isinstance(source.value, dict):

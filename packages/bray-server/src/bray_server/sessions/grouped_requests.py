@@ -92,7 +92,7 @@ class GroupedRequests:
                     metrics.bytes_out += len(reply)
             return replies
         finally:
-            sessions.count_together(count, time.monotonic() - received_s)
+            sessions.count_done(time.monotonic() - received_s, count)
 
     async def _answered(self, bodies: Sequence[T], work: Work[T, R]) -> Sequence[R | ServiceError]:
         """Return the replies; an error of the service is that of each request."""

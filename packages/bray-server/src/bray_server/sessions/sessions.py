@@ -162,7 +162,7 @@ class Sessions:
             metrics.count_error(failure.code)
             return failure
         finally:
-            self._count_time(time.monotonic() - received_s)
+            self.count_done(time.monotonic() - received_s)
 
     # Pages that are sent in pieces: a stream is under way after its page was answered.
 
@@ -208,7 +208,7 @@ class Sessions:
         self.metrics.bytes_out += len(reply)
         entry.busy = False  # as in `leave`
         entry.last_used = now = time.monotonic()
-        self._count_time(now - received_s)
+        self.count_done(now - received_s)
         return reply
 
     def fail(
@@ -236,7 +236,7 @@ class Sessions:
         """
         entry.busy = False
         entry.last_used = now = time.monotonic()
-        self._count_time(now - received_s)
+        self.count_done(now - received_s)
 
     async def finish(
         self,
@@ -262,25 +262,17 @@ class Sessions:
             raise
         return self.succeed(entry, session, reply, received_s)
 
-    def count_together(self, count: int, elapsed_s: float) -> None:
-        """Count requests less under way that were answered together, and their time.
+    def count_done(self, elapsed_s: float, count: int = 1) -> None:
+        """Count requests less under way, and their time.
 
         Args:
-            count: Number of the requests.
             elapsed_s: Seconds since the first of them was whole.
+            count: Number of requests that were answered together.
         """
         metrics = self.metrics
         metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += count
         metrics.latency_s += elapsed_s * count
         self.num_running -= count
-        if self.draining:
-            self._changed.set()
-
-    def _count_time(self, elapsed_s: float) -> None:
-        metrics = self.metrics
-        metrics.latency[bisect_left(BUCKETS_S, elapsed_s)] += 1
-        metrics.latency_s += elapsed_s
-        self.num_running -= 1
         if self.draining:
             self._changed.set()
 

@@ -26,6 +26,7 @@ import torch
 from bray.goal import Goal
 from bray.run import Run, init
 from bray.templates.loading import compose
+from bray_actor.environments.spec import located_code
 from bray_core.errors import ConfigError, MissingExtraError
 
 try:
@@ -60,7 +61,7 @@ def trainable(
     if report_every < 1:
         raise ConfigError(f"report_every: expected 1 or more, got {report_every}")
     here = Path.cwd()  # Tune's workers run in folders of their own
-    algorithm, task = _located(algorithm, here), _located(task, here)
+    algorithm, task = located_code(algorithm), located_code(task)
     compose(algorithm, task)  # refuses what there is not, before any trial
 
     def run_trial(config: dict[str, Any]) -> None:
@@ -107,9 +108,7 @@ def _located(value: Any, folder: Path) -> Any:
         return {name: _located(child, folder) for name, child in value.items()}
     if isinstance(value, list | tuple):
         return [_located(child, folder) for child in value]
-    if isinstance(value, str) and value.rpartition(":")[0].endswith(".py"):
-        return str(folder / value)
-    return value
+    return located_code(value, folder) if isinstance(value, str) else value
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
