@@ -111,19 +111,19 @@ def test_files_are_those_of_the_folder_where_the_search_was_begun(
     """Tune's workers run in folders of their own."""
     seen: list[Any] = []
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "searched_pole.py").write_text(
         "import gymnasium\n\n\ndef Pole():\n    return gymnasium.make('CartPole-v1')\n\n\n"
         "class Scaled(gymnasium.Wrapper):\n    pass\n"
     )
-    run_trial = remote.trainable("ppo", "mine.py:Pole", GOAL)
+    run_trial = remote.trainable("ppo", "searched_pole.py:Pole", GOAL)
     (tmp_path / "worker").mkdir()
     monkeypatch.chdir(tmp_path / "worker")
     monkeypatch.setattr(remote.tune, "get_checkpoint", lambda: None)
     monkeypatch.setattr(
         ppo.PPO, "train", lambda algorithm, run, **_: seen.append(algorithm.parts.source)
     )
-    run_trial({"wrappers": ["mine.py:Scaled", "gymnasium.wrappers:NormalizeReward"]})
-    assert seen[0].environment == f"{tmp_path}/mine.py:Pole"
-    wanted = (f"{tmp_path}/mine.py:Scaled", "gymnasium.wrappers:NormalizeReward")
+    run_trial({"wrappers": ["searched_pole.py:Scaled", "gymnasium.wrappers:NormalizeReward"]})
+    assert seen[0].environment == f"{tmp_path}/searched_pole.py:Pole"
+    wanted = (f"{tmp_path}/searched_pole.py:Scaled", "gymnasium.wrappers:NormalizeReward")
     assert seen[0].wrappers == wanted
     seen[0].make().close()
