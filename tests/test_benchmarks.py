@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from bray.zoo.entries import find
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
@@ -46,6 +49,23 @@ def test_frames_to_a_goal_are_counted_with_settings_as_the_page_writes_them() ->
     settings = ["learning_rate=2e-3", "hidden=[8]", "--goal", "1", "--seeds", "1"]
     found = run("training/frames_to_goal", "ppo", "CartPole-v1", *settings)
     assert "median 4,096 frames of seeds [1]" in found
+
+
+@pytest.mark.long
+def test_a_run_of_a_task_goes_on_where_it_was_cut_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours of runs are spread over several sittings."""
+    monkeypatch.syspath_prepend(ROOT)
+    tasks = importlib.import_module("benchmarks.training.tasks")
+    trial = tmp_path / "kept" / "pole"
+    cut_short = tasks.bray(find("CartPole-v1"), seed=1, frames=4_000, trial=trial)
+    whole = tasks.bray(find("CartPole-v1"), seed=1, frames=8_000, trial=trial)
+    seen = [frames for frames, _ in whole["curve"]]
+    assert whole["curve"][: len(cut_short["curve"])] == cut_short["curve"]
+    assert seen == sorted(seen)
+    assert seen[-1] > 4_000
+    assert whole["seconds"] > cut_short["seconds"]
 
 
 def test_the_harness_tells_medians_ratios_and_the_machine() -> None:

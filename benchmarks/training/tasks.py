@@ -9,7 +9,8 @@ episodes.
     uv run python -m benchmarks.training.tasks --only Hopper-v5/ppo --frames 1000000 --runs kept
 
 Each run is kept in a file of the folder `--runs` as soon as it has ended, and is not repeated where
-its file is there: hours of runs are spread over several sittings, or over several commands at once.
+its file is there; bray's trials lie beside, and one that was cut short goes on. So hours of runs
+are spread over several sittings, or over several commands at once.
 `--show` trains nothing, and shows the runs that are there.
 """
 
@@ -66,15 +67,15 @@ Run = dict[str, Any]
 """`return` of the evaluation, `seconds` of the whole command, and the points of the `curve`."""
 
 
-def bray(task: ZooEntry, seed: int, frames: int, more: Sequence[str] = ()) -> Run:
-    """Train with bray's command."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = ["bray", "train", "--zoo", task.name, f"goal.max_frames={frames}", *more]
-        command += ["--seed", str(seed), "--json", "--episodes", str(EPISODES)]
-        found = _last(_with(task.packages, [*command, "--project", folder]))
-        (trial,) = Path(folder).iterdir()
-        points = list(zip(*curve(trial, "actor/episode_return"), strict=True))
-    return {"return": found["evaluation_return"], "seconds": found["seconds"], "curve": points}
+def bray(task: ZooEntry, seed: int, frames: int, trial: Path, more: Sequence[str] = ()) -> Run:
+    """Train with bray's command, into a trial; a trial that was cut short goes on."""
+    what = [str(trial)] if trial.exists() else ["--zoo", task.name, "--trial", f"{trial}"]
+    command = ["bray", "train", *what, f"goal.max_frames={frames}", *more]
+    command += ["--seed", str(seed), "--json", "--episodes", str(EPISODES)]
+    found = _last(_with(task.packages, command))
+    points = list(zip(*curve(trial, "actor/episode_return"), strict=True))
+    seconds = curve(trial, "actor/episode_return", "seconds")[0][-1]
+    return {"return": found["evaluation_return"], "seconds": seconds, "curve": points}
 
 
 def sb3(task: ZooEntry, seed: int, frames: int) -> Run:
@@ -93,7 +94,13 @@ def _trained(task: ZooEntry, who: str, seed: int, frames: int, options: Namespac
     path = _kept(task, who, seed, frames, options)
     if path is not None and path.exists():
         return dict(json.loads(path.read_text()))
-    run = bray(task, seed, frames, options.set) if who == "bray" else sb3(task, seed, frames)
+    with tempfile.TemporaryDirectory() as passing:
+        trial = Path(passing, "trial") if path is None else path.with_suffix("").absolute()
+        run = (
+            bray(task, seed, frames, trial, options.set)
+            if who == "bray"
+            else sb3(task, seed, frames)
+        )
     name = f"{task.name}, {who}, seed {seed}, {frames:,} frames"
     print(f"{name}: {run['return']:.4g} in {run['seconds']:.0f} s", file=sys.stderr, flush=True)
     if path is not None:
