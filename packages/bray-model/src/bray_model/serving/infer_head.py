@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from bray_core.errors import SpecError
 from bray_core.nested import ArraySpec
@@ -22,6 +23,7 @@ from bray_model.serving.infer_message import (
     OutputTensor,
     SequenceStep,
     TensorParameters,
+    is_null,
     read_id,
     read_message,
     read_timeout_s,
@@ -63,6 +65,13 @@ class InferHead(NamedTuple):
     """What the model computes for it."""
     reply_bytes: int
     """The most that the outputs take in the reply."""
+    places: list[tuple[int, tuple[int, ...], np.dtype[Any]]] | None
+    """Where the numbers of each input of the tree lie behind the JSON, with shape and dtype; None:
+    some are in JSON, or are told wrongly, or are bools, which are looked at."""
+    places_bytes: int
+    """What all of them take."""
+    reply_heads: dict[tuple[str, int], bytes]
+    """JSON of the replies by model and version, where all their numbers are in binary."""
 
 
 def read_head(body: bytes, size: int, signature: Signature) -> InferHead:
@@ -110,9 +119,38 @@ def _read(body: bytes, size: int, signature: Signature) -> InferHead:
         for index, is_binary in outputs
     )
     computed = rows * sum(facts.binary_bytes)
+    places, places_bytes = _places(inputs, tree)
     return InferHead(
-        name, outputs, timeout_s, sequence, tree, inputs, cuts, rows, computed, reply_bytes
+        name,
+        outputs,
+        timeout_s,
+        sequence,
+        tree,
+        inputs,
+        cuts,
+        rows,
+        computed,
+        reply_bytes,
+        places,
+        places_bytes,
+        {},
     )
+
+
+def _places(
+    inputs: Sequence[tuple[InputTensor, ArraySpec, tuple[int, ...]]], tree: TreeSpec
+) -> tuple[list[tuple[int, tuple[int, ...], np.dtype[Any]]] | None, int]:
+    """Return the places of inputs that lie in binary, one after the other, and their size."""
+    found: dict[str, tuple[int, tuple[int, ...], np.dtype[Any]]] = {}
+    start = 0
+    for tensor, spec, shape in inputs:
+        nbytes = math.prod(shape) * spec.dtype.itemsize
+        told = (tensor.parameters or NO_PARAMETERS).binary_data_size
+        if told != nbytes or spec.dtype.kind == "b" or not is_null(tensor.data):
+            return None, 0
+        found[tensor.name] = (start, (shape[0], *spec.shape), spec.dtype)
+        start += nbytes
+    return [found[path] for path in tree.paths], start
 
 
 def _wanted(

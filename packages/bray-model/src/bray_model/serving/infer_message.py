@@ -86,6 +86,11 @@ class SequenceStep(NamedTuple):
     is_last: bool
 
 
+def is_null(text: msgspec.Raw) -> bool:
+    """Return whether a field is absent, or `null`."""
+    return bytes(memoryview(text)[:5]) in NULL
+
+
 def is_large(body: bytes, json_bytes: bytes | None) -> bool:
     """Return whether a request takes long enough to read that others should not wait for it.
 
