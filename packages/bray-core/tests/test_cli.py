@@ -44,6 +44,19 @@ def sleep(options):
     finally:
         print("cleaned up")
 
+def note(options):
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt as error:
+        error.add_note("while it cleaned up: the disk is full")
+        raise
+
+def warn(options):
+    error = ConfigError("rate: expected more than 0, got -1")
+    error.add_note("while it cleaned up: the disk is full")
+    raise error
+
 def hang(options):
     cli._CLEAN_UP_S = 1.0
     try:
@@ -96,6 +109,8 @@ def end(options):
     atexit.register(lambda: (print("ready", flush=True), time.sleep(60)))
     return 0
 
+noter = Command("demo-note", "fails to clean up", nothing, note)
+warner = Command("demo-warn", "fails, and to clean up", nothing, warn)
 loader = Command("demo-load", "imports for long", nothing, load)
 destroyer = Command("demo-destroy", "is interrupted in a destructor", nothing, destroy)
 converter = Command("demo-convert", "makes another error of Ctrl-C", nothing, convert)
@@ -119,6 +134,8 @@ demo-show = bray_demo:shower
 demo-need = bray_demo:needer
 demo-fail = bray_demo:failer
 demo-sleep = bray_demo:sleeper
+demo-note = bray_demo:noter
+demo-warn = bray_demo:warner
 demo-hang = bray_demo:hanger
 demo-lose = bray_demo:loser
 demo-chat = bray_demo:chatter
@@ -270,6 +287,16 @@ def interrupt(
 def test_an_interrupted_command_cleans_up(environment: dict[str, str], number: int) -> None:
     done = interrupt(environment, "demo-sleep", number)
     assert done == (130, b"cleaned up\n", b"stopped\n")
+
+
+def test_what_failed_while_a_command_cleaned_up_is_said(environment: dict[str, str]) -> None:
+    noted = "while it cleaned up: the disk is full\n"
+    assert interrupt(environment, "demo-note") == (130, b"", f"{noted}stopped\n".encode())
+    done = bray(environment, "demo-warn")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: rate: expected more than 0, got -1\n{noted}",
+    )
 
 
 def test_a_command_that_does_not_end_cleaning_up_is_ended(environment: dict[str, str]) -> None:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 import socket
 import time
 import urllib.request
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from bray.cli.launch import Launch
 from bray.retention import RetentionPolicy
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core import metrics, nested
-from bray_core.errors import AlreadyExistsError, ConfigError, PortInUseError
+from bray_core.errors import AlreadyExistsError, ConfigError, DeadlineError, PortInUseError
 from bray_core.layout import Layout
 from bray_core.metrics.json_lines import curve
 
@@ -31,6 +33,43 @@ def test_a_local_run_creates_plain_components_and_resumes_versions(tmp_path: Pat
         model = run.model("policy", torch.nn.Linear(4, 2), example)
         assert model.version == 1
         assert np.allclose(model(np.ones(4, np.float32)), 4.0)
+
+
+class Closed:
+    """Notes that it was closed."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.is_closed, self._fails = False, fails
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self._fails:
+            raise OSError("the disk is full")
+
+
+def test_all_is_closed_where_workers_are_too_slow_to_tell_their_last_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A trainer writes its checkpoint when it is closed, and the launch its end."""
+    run = bray.init(tmp_path, "demo")
+    part = run.close_with(Closed())
+    gather = Mock(side_effect=DeadlineError("no answer within 5 s"))
+    monkeypatch.setattr(run._runtime.hub, "gather", gather)
+    run.close(KeyboardInterrupt())
+    assert part.is_closed
+    assert "the last metrics are lost: no answer within 5 s" in caplog.text
+    (record,) = (tmp_path / "demo" / "launches").glob("*/launch.json")
+    assert json.loads(record.read_text())["ending"] == "interrupted"
+
+
+def test_what_fails_while_a_run_is_closed_keeps_nothing_else_open(tmp_path: Path) -> None:
+    run, error = bray.init(tmp_path, "demo"), KeyboardInterrupt()
+    parts = [run.close_with(Closed(fails)) for fails in (False, True, False)]
+    run.close(error)
+    assert all(part.is_closed for part in parts)
+    assert error.__notes__ == ["while the run was closed: OSError: the disk is full"]
+    with pytest.raises(OSError, match="the disk is full"), bray.init(tmp_path, "demo") as run:
+        run.close_with(Closed(fails=True))
 
 
 def test_a_model_on_ray_gets_its_placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,21 +44,21 @@ class Poles(SourceKind[PoleConfig]):
         raise NotImplementedError
 '''
 SHORT = """
-algorithm: {folder}/own_schema.py:Mine
+algorithm: {folder}/ours.py:Mine
 source: {{environment: CartPole-v1}}
 trainer: {{wariness: 0.2}}
 """
 WITH_KIND = """
-algorithm: {folder}/own_schema.py:Mine
-source: {{kind: "{folder}/own_schema.py:Poles", gravity: 5.0}}
+algorithm: {folder}/ours.py:Mine
+source: {{kind: "{folder}/ours.py:Poles", gravity: 5.0}}
 trainer: {{wariness: 0.2}}
 """
 FULL = """
 trainers:
-  a: {{algorithm: "{folder}/own_schema.py:Mine", wariness: 0.2}}
+  a: {{algorithm: "{folder}/ours.py:Mine", wariness: 0.2}}
   b: {{algorithm: dqn, batch_size: 32}}
 agents: {{a: {{}}, b: {{}}}}
-sources: {{pole: {{kind: "{folder}/own_schema.py:Poles", gravity: 5.0, agents: {{cart: a, other: b}}}}}}
+sources: {{pole: {{kind: "{folder}/ours.py:Poles", gravity: 5.0, agents: {{cart: a, other: b}}}}}}
 goal: {{agent: a}}
 """
 
@@ -67,7 +67,7 @@ goal: {{agent: a}}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Templates of three forms, beside the code that they name."""
     folder = tmp_path_factory.mktemp("own~code")  # a name that a JSON pointer writes otherwise
-    (folder / "own_schema.py").write_text(CODE)
+    (folder / "ours.py").write_text(CODE)
     for name, text in (("short", SHORT), ("kind", WITH_KIND), ("full", FULL)):
         (folder / f"{name}.yaml").write_text(text.format(folder=folder))
     return folder
@@ -78,8 +78,8 @@ def schema(folder: Path) -> Any:
     """The schema with the code that the full template names."""
     templates = [str(folder / f"{name}.yaml") for name in ("short", "full")]
     own = OwnCode.named_in(templates)
-    assert own.algorithms == (f"{folder}/own_schema.py:Mine",)
-    assert own.sources == (f"{folder}/own_schema.py:Poles",)
+    assert own.algorithms == (f"{folder}/ours.py:Mine",)
+    assert own.sources == (f"{folder}/ours.py:Poles",)
     made = json_schema_of_all(own)
     jsonschema.Draft202012Validator.check_schema(made)
     return jsonschema.Draft202012Validator(made)
@@ -109,7 +109,7 @@ def test_code_that_the_schema_does_not_know_is_not_refused(folder: Path, name: s
     plain = jsonschema.Draft202012Validator(template_schema())
     text = (folder / f"{name}.yaml").read_text()
     plain.validate(yaml.safe_load(text))
-    mine = f"{folder}/own_schema.py:Mine"
+    mine = f"{folder}/ours.py:Mine"
     wrong = text.replace(f'"{mine}"', "3").replace(mine, "3")
     assert not plain.is_valid(yaml.safe_load(wrong))
 
@@ -123,6 +123,6 @@ def test_the_trainer_beside_a_kind_is_held_to_its_algorithm(schema: Any) -> None
 def test_the_command_takes_templates(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "schema", str(folder / "full.yaml")]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert "wariness" in made["$defs"][f"{folder}/own_schema.py:Mine_settings"]["properties"]
+    assert "wariness" in made["$defs"][f"{folder}/ours.py:Mine_settings"]["properties"]
     assert main(["config", "schema", str(folder / "nowhere.yaml")]) != 0
     assert "no file" in capsys.readouterr().err

@@ -79,8 +79,8 @@ def _run(options: Namespace) -> int:
         _handle(_interrupt)
         code: int = options.command.run(options)
         check_interrupted()  # by a signal that the command has lost
-    except KeyboardInterrupt:
-        _stop()
+    except KeyboardInterrupt as interrupt:
+        _stop(interrupt)
     except BrokenPipeError:  # the reader of our output is gone, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_ERROR
@@ -88,24 +88,35 @@ def _run(options: Namespace) -> int:
         if os.environ.get("BRAY_DEBUG"):
             raise
         if _interrupted_s is not None:  # a library may turn the interrupt into an error of its own
-            _stop()
+            _stop(error)
         if not isinstance(error, BrayError):
             raise
         from bray_core.files.escaping import escape_unprintable_lines
 
         sys.stderr.write(f"error: {escape_unprintable_lines(str(error))}\n")
+        _say_notes(error)
         return EXIT_ERROR
     return code
 
 
-def _stop() -> NoReturn:
+def _stop(how: BaseException) -> NoReturn:
+    """End the process; what went wrong while the command cleaned up is said."""
     _handle(signal.SIG_IGN)
+    _say_notes(how)
     sys.stderr.write("stopped\n")
     sys.stdout.flush()
     sys.stderr.flush()
     # The command has cleaned up; a C++ library that was interrupted half-way through its
     # start (Ray, torch) may crash or hang while the interpreter is taken down.
     os._exit(EXIT_INTERRUPTED)
+
+
+def _say_notes(error: BaseException) -> None:
+    """Say what was noted beside an error, such as what failed while the command cleaned up."""
+    from bray_core.files.escaping import escape_unprintable_lines
+
+    for note in getattr(error, "__notes__", []):
+        sys.stderr.write(f"{escape_unprintable_lines(str(note))}\n")
 
 
 def _handle(handler: Any) -> dict[int, Any]:

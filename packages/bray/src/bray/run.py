@@ -6,8 +6,9 @@ workers on Ray (`runtime="ray"`); both have the same methods, so nothing else in
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +16,11 @@ from bray.callbacks import Callback, Callbacks, Listener
 from bray.components import Components
 from bray.retention import RetentionPolicy
 from bray_core import runtime as core_runtime
-from bray_core.errors import ClosedError
+from bray_core.errors import ClosedError, DeadlineError
 from bray_core.metrics.named_sinks import SinkEntries
 from bray_core.remote.restart_limit import RestartLimit
+
+logger = logging.getLogger(__name__)
 
 
 class Run(Components):
@@ -108,16 +111,26 @@ class Run(Components):
         """
         self._error = error
         self.callbacks.abandon()
+        closing = ExitStack()  # each step is taken, also where one before it fails
+        closing.callback(self._open.close)
+        closing.callback(self._gather)
         if error is None:
-            self.experiment.settle()
-        with suppress(ClosedError):  # closed before
-            self._runtime.hub.gather()  # the last metrics of workers that end now
+            closing.callback(self.experiment.settle)
         try:
-            self._open.close()
+            closing.close()
         except Exception as failure:
             if error is None:
                 raise
             error.add_note(f"while the run was closed: {type(failure).__name__}: {failure}")
+
+    def _gather(self) -> None:
+        """Take the last metrics of workers that end now; a busy machine may lose them."""
+        try:
+            self._runtime.hub.gather()
+        except ClosedError:  # closed before
+            pass
+        except DeadlineError as error:
+            logger.warning("the last metrics are lost: %s", error)
 
     def __enter__(self) -> Run:
         return self
