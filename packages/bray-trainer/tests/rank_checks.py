@@ -335,6 +335,17 @@ def check_resume(own: ranks.Ranks) -> Any:
     return [*found, whole.seen, trainer.seen, flat(whole.module), flat(trainer.module)]
 
 
+def check_late(own: ranks.Ranks) -> Any:
+    """Only the second rank's clock asks for a checkpoint: the first one writes it."""
+    directory = Path(sys.argv[1]) / "late"
+    batches = [rows(10 * i + own.rank, 4) for i in range(3)]
+    interval_s = None if own.is_first else 1e-9
+    trainer = make(batches, Noisy, directory, checkpoint_interval_s=interval_s)
+    trainer.run(2, checkpoint=False)
+    own.agree(1)  # the first one has written
+    return sorted(path.name for path in directory.glob("*.pt"))
+
+
 def check_resume_of_one(own: ranks.Ranks) -> Any:
     trainer = make([rows(1, 4)], Noisy, Path(sys.argv[1]) / "one", seed=3)
     return [run(trainer, 1), trainer.replays, trainer.seen, flat(trainer.module)]

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bray_core import nested
-from bray_core.errors import BrayError, FormatError, SpecError
+from bray_core.errors import BrayError, ConfigError, FormatError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_trainer import Trainer, TrainerConfig
 from bray_trainer.checkpoints import checkpoint, random_state
@@ -194,6 +194,18 @@ def test_a_checkpoint_of_another_module_is_refused(tmp_path):
     message = r"the newest in .* does not fit this trainer: .*size mismatch.*choose another dir"
     with pytest.raises(BrayError, match=rf"(?s){message}"):
         make(tmp_path, width=5).start()
+
+
+def test_a_checkpoint_is_late_after_its_interval(tmp_path):
+    """Where replays take minutes, a crash costs minutes and not hundreds of replays."""
+    trainer = make(tmp_path, checkpoint_every=100, checkpoint_interval_s=1000)
+    trainer.run(2, checkpoint=False)
+    assert not list(tmp_path.iterdir())
+    trainer._written_s -= 1000
+    trainer.run(3, checkpoint=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["replay-000000003.pt"]
+    with pytest.raises(ConfigError, match="checkpoint_interval_s"):
+        TrainerConfig(checkpoint_interval_s=0)
 
 
 def test_the_newest_are_kept_and_no_partial_one(tmp_path):

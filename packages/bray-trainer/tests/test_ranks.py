@@ -194,6 +194,11 @@ def test_checkpoints_hold_what_each_rank_has_of_its_own(found: list[dict[str, An
     assert found[0]["resume"][3] != found[1]["resume"][3], "each draws numbers of its own"
 
 
+def test_the_clock_of_any_rank_has_all_write_a_checkpoint(found: list[dict[str, Any]]) -> None:
+    for rank in range(2):
+        assert found[rank]["late"] == ["replay-000000001.pt", "replay-000000002.pt"]
+
+
 def test_the_number_of_ranks_may_change(
     found: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -45,6 +45,9 @@ class TrainerConfig:
     """Replays between two evaluations, where there is a buffer for them."""
     checkpoint_every: PositiveInt = 100
     """Replays between two checkpoints; one is also written at each stop and pause."""
+    checkpoint_interval_s: PositiveFloat | None = 600.0
+    """Seconds after which a checkpoint is written although `checkpoint_every` is not reached: what
+    a crash costs at most where replays take long. None counts replays alone."""
     keep_checkpoints: PositiveInt = 3
     """Number of checkpoints kept on disk."""
     checkpoint_buffers: bool = False

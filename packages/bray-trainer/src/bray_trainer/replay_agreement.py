@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 from bray_core import metrics
 from bray_core.errors import ClosedError, DeadlineError
@@ -30,6 +31,7 @@ class ReplayAgreement:
         publisher: Publisher whose failure ends the wait: without a version no replay may come.
         stopping: Event that is set when the loop shall end.
         timeout_s: Longest time that a replay may take; after a minute there is a warning.
+        is_checkpoint_late: Tells whether this rank's clock asks for a checkpoint.
     """
 
     def __init__(
@@ -39,14 +41,18 @@ class ReplayAgreement:
         publisher: Publisher,
         stopping: threading.Event,
         timeout_s: float,
+        is_checkpoint_late: Callable[[], bool],
     ) -> None:
         self._prefetcher = prefetcher
         self._ranks = ranks
         self._publisher = publisher
         self._stopping = stopping
         self._timeout_s = timeout_s
+        self._is_checkpoint_late = is_checkpoint_late
         self.is_pausing = False
         """Whether the loop shall end without a `stop`."""
+        self.wants_checkpoint = False
+        """Whether any rank's clock asks for a checkpoint after the replay at hand."""
         self._closed: ClosedError | None = None
 
     def begin(self) -> None:
@@ -69,8 +75,11 @@ class ReplayAgreement:
             left_s = started + self._timeout_s - time.monotonic()
             state = self._state(min(_SLICE_S, max(0.0, left_s)))
             # The smallest of the negative versions is the newest that any rank knows.
-            agreed, version = self._ranks.smallest(state, -self._publisher.version)
+            agreed, version, late = self._ranks.smallest(
+                state, -self._publisher.version, -int(self._is_checkpoint_late())
+            )
             self._publisher.follow(-version)
+            self.wants_checkpoint = late < 0
             if agreed == _READY:
                 return self._prefetcher.take()
             if agreed == _STOP:

@@ -128,8 +128,15 @@ class Trainer(TrainerHooks):
         self._anew: Mapping[str, npt.NDArray[Any]] | None = None
         self._stopping = threading.Event()
         self._agreement = ReplayAgreement(
-            self._prefetcher, self.ranks, self._publisher, self._stopping, self.config.pop_timeout_s
+            self._prefetcher,
+            self.ranks,
+            self._publisher,
+            self._stopping,
+            self.config.pop_timeout_s,
+            self._is_checkpoint_late,
         )
+        self._written_s = time.monotonic()
+        """When a checkpoint was written last."""
         self._thread = BackgroundThread("trainer")
 
     def start(self) -> None:
@@ -351,7 +358,7 @@ class Trainer(TrainerHooks):
             self._publish()
         if self._evaluation and self.replays % self.config.eval_every == 0:
             self._evaluate(self._evaluation)
-        if self.replays % self.config.checkpoint_every == 0:
+        if self.replays % self.config.checkpoint_every == 0 or self._agreement.wants_checkpoint:
             self._checkpoint()
 
     def _evaluate(self, evaluation: Evaluation) -> None:
@@ -373,8 +380,13 @@ class Trainer(TrainerHooks):
         with self._timer.on_host("publish"):
             self._publisher.flush()
 
+    def _is_checkpoint_late(self) -> bool:
+        interval_s = self.config.checkpoint_interval_s
+        return interval_s is not None and time.monotonic() - self._written_s >= interval_s
+
     def _checkpoint(self) -> None:
         self._flush()
+        self._written_s = time.monotonic()
         if self.directory is None:
             return
         with self._timer.on_host("checkpoint"):
