@@ -69,7 +69,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides",
         nargs="*",
         metavar="key=value",
-        help="settings, such as learning_rate=3e-4 or trainer.learning_rate=3e-4",
+        help="settings, such as learning_rate=3e-4, trainer.learning_rate=3e-4 or, a list, "
+        "'hidden=[64, 64]'",
     )
     parser.add_argument(
         "--zoo", metavar="NAME", help="settings of a task in the zoo, such as HalfCheetah-v5"
