@@ -48,10 +48,10 @@ PLAYED = re.compile(r"mean returns?:? (?P<returns>.+?)(?: ± \S+)?;? over \d+ \w
 HEAD = """\
 # Gallery
 
-Policies at play, each trained by the command below its picture, from nothing, with seed 1. An
-episode is the one of seed 1, too, whatever its return; it runs at the environment's own speed, 50
-steps a second at most, and is cut after ten seconds. `bray watch TRIAL --save play.webp` makes such
-a picture of any trial; `bray zoo list` tells what other seeds reached.
+Policies at play, each trained by the command below its picture, from nothing, with seed 1 if it says
+no other. An episode is the one of seed 1, whatever its return; it runs at the environment's own
+speed, 50 steps a second at most, and is cut after ten seconds. `bray watch TRIAL --save play.webp`
+makes such a picture of any trial; `bray zoo list` tells what other seeds reached.
 
 <div class="grid cards" markdown>
 """

@@ -31,7 +31,7 @@ def test_every_picture_on_the_page_moves_and_is_small() -> None:
     named = set(re.findall(r"\]\(gallery/([\w-]+\.webp)\)", PAGE))
     files = {file.name: file.stat().st_size for file in FOLDER.glob("*.webp")}
     assert named == set(files)
-    assert len(named) >= 4
+    assert len(named) >= 5
     assert max(files.values()) <= _MOST
     assert sum(files.values()) <= _MOST_OF_ALL
     for name in files:
@@ -54,8 +54,12 @@ def test_its_command_trains_what_the_page_says(record: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["name"])
 def test_its_figures_are_those_of_a_run(record: dict[str, Any]) -> None:
-    entry = find(shlex.split(record["command"])[3])
-    assert record["frames"] <= 1.05 * (entry.goal.get("max_frames") or 1_000_000)
+    words = shlex.split(record["command"])
+    entry = find(words[3])
+    options = dict(zip(words[4::2], words[5::2], strict=True))
+    budget = int(options.get("--frames") or entry.goal.get("max_frames") or 1_000_000)
+    assert record["frames"] <= 1.05 * budget
+    assert record["episodes"] == int(options.get("--episodes", 100))
     goal = entry.goal["episode_return"]
     assert goal is None or record["evaluation"] >= goal or entry.goal["evaluate_at"] > goal
     assert record["cpu_seconds"] > 0
