@@ -12,6 +12,16 @@ def test_a_folder_without_export_is_told(tmp_path, capsys, command):
     assert "neither an export (manifest.json) nor a trial with one" in capsys.readouterr().err
 
 
+def test_a_name_of_a_trial_is_told_its_folder(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trials" / "walker").mkdir(parents=True)
+    (tmp_path / "trials" / "walker" / "config.yaml").write_text("")
+    assert main(["serve", "walker"]) == 2
+    assert "walker: no such folder: give an export or a trial, did you mean trials/walker?" in (
+        capsys.readouterr().err
+    )
+
+
 def test_export_shows_checks_and_copies(exported, tmp_path, capsys):
     folder, report, _ = exported
     target = tmp_path / "copy"

@@ -73,6 +73,14 @@ class BranchingTrunk(RowTrunk):
         return features * 2 if features.sum() > 0 else features
 
 
+class BranchingEncoder(BranchingTrunk):
+    """Does the same for one leaf."""
+
+    def __init__(self, leaf: Any, settings: Any) -> None:
+        nn.Module.__init__(self)
+        self.layer = nn.Linear(leaf.num_numbers, 6)
+
+
 class FailingTrunk(RowTrunk):
     """Cannot be made."""
 

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from bray.migration.migrate import migrate_sb3
 from bray.trained.agent import TrainedAgent
@@ -41,9 +42,10 @@ def saved(
     folder: Path, name: str, env: str, policy: dict[str, Any], **more: Any
 ) -> tuple[Any, Path]:
     model = getattr(sb3, name)("MlpPolicy", env, policy_kwargs=policy, seed=3, **more)
+    generator = torch.Generator().manual_seed(1)
     with torch.no_grad():  # a network that knows nothing acts the same everywhere
         for weight in model.policy.parameters():
-            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
     path = folder / "model.zip"
     model.save(path)
     return model, path
@@ -58,11 +60,12 @@ def test_a_migrated_policy_acts_as_the_model_did(case: str, tmp_path: Path) -> N
     space.seed(1)
     seen = [space.sample() for _ in range(40)]
     if isinstance(space, gym.spaces.Box):
-        seen = [np.clip(observation, -3, 3) for observation in seen]
+        seen = [np.clip(observation, -1, 1) for observation in seen]
+    expected = [model.predict(observation, deterministic=True)[0] for observation in seen]
+    assert np.std(expected, axis=0).max() > 0  # always one action says nothing
     with TrainedAgent(made.trial) as agent:
-        for observation in seen:
-            expected, _ = model.predict(observation, deterministic=True)
-            np.testing.assert_allclose(agent.act(observation), expected, rtol=1e-4, atol=1e-4)
+        for observation, action in zip(seen, expected, strict=True):
+            np.testing.assert_allclose(agent.act(observation), action, rtol=1e-4, atol=1e-4)
             agent.reset()
 
 
@@ -101,33 +104,60 @@ def test_the_command_says_what_to_do_next(
 
 
 class Parts(gym.Env[Any, Any]):
-    """Observes two parts; given by name, gymnasium leaves them in the order in which they stand."""
+    """Observes parts; given by name, gymnasium leaves them in the order in which they stand."""
 
-    def __init__(self, **parts: int) -> None:
-        boxes = {name: gym.spaces.Box(-1, 1, (size,)) for name, size in parts.items()}
-        self.observation_space = gym.spaces.Dict(**boxes)
-        self.action_space = gym.spaces.Discrete(4)
+    def __init__(self, is_reals: bool = False, **parts: int) -> None:
+        boxes: dict[str, Any] = {
+            name: gym.spaces.Box(-1, 1, (size,)) for name, size in parts.items()
+        }
+        whole = {"n": gym.spaces.Box(-2, 9, (2,), np.int64), "k": gym.spaces.Discrete(3)}
+        self.observation_space = gym.spaces.Dict(**boxes, **whole)
+        self.action_space = gym.spaces.Box(-1, 1, (2,)) if is_reals else gym.spaces.Discrete(4)
 
 
-def test_parts_of_an_observation_are_read_in_their_order_or_refused(tmp_path: Path) -> None:
-    env = Parts(a=2, b=3)
-    model = sb3.PPO("MultiInputPolicy", env, seed=3)
+@pytest.mark.parametrize("algorithm", ["PPO", "SAC", "DQN"])
+@pytest.mark.parametrize("parts", ["a: 2, z: 3", "z: 3, a: 2"])
+def test_parts_of_an_observation_are_read_in_their_order(
+    algorithm: str, parts: str, tmp_path: Path
+) -> None:
+    given = f"is_reals: {str(algorithm == 'SAC').lower()}, {parts}"
+    env = Parts(**yaml.safe_load(f"{{{given}}}"))
+    model = getattr(sb3, algorithm)("MultiInputPolicy", env, seed=3)
     with torch.no_grad():
         for weight in model.policy.parameters():
-            weight.add_(0.5 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+            weight.add_(0.2 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
     model.save(tmp_path / "model.zip")
-    name = f"{__file__}:Parts"
-    given = ["source.kwargs={a: 2, b: 3}"]
-    migrate_sb3(tmp_path / "model.zip", name, project=tmp_path, trial="taken", settings=given)
+    settings = [f"source.kwargs={{{given}}}"]
+    made = migrate_sb3(
+        tmp_path / "model.zip", f"{__file__}:Parts", project=tmp_path, trial="t", settings=settings
+    )
     env.observation_space.seed(1)
     seen = [env.observation_space.sample() for _ in range(40)]
-    with TrainedAgent(tmp_path / "taken") as agent:
-        acts = [int(agent.act(one)) for one in seen]
-    assert acts == [int(model.predict(one, deterministic=True)[0]) for one in seen]
-    assert len(set(acts)) > 1
-    swapped = ["source.kwargs={b: 3, a: 2}"]
-    with pytest.raises(ConfigError, match=r"keys in alphabetical order, .* got b, a: train anew"):
-        migrate_sb3(tmp_path / "model.zip", name, project=tmp_path, trial="b", settings=swapped)
+    with TrainedAgent(made.trial) as agent:
+        acts = [agent.act(one) for one in seen]
+    expected = [model.predict(one, deterministic=True)[0] for one in seen]
+    np.testing.assert_allclose(acts, expected, rtol=1e-4, atol=1e-4)
+    assert np.std(acts, axis=0).max() > 0.1
+    if algorithm == "SAC":
+        state = checkpoint.load_newest(made.trial / "checkpoints")
+        assert state is not None
+        _critic_agrees(model, state["module"], env, seen)
+
+
+def _critic_agrees(model: Any, weights: Any, env: Parts, seen: Any) -> None:
+    """Compare the first layer of a critic, whose inputs are the observation and an action."""
+    first = model.critic.qf0[0]
+    action = torch.rand(1, 2)
+    for observation in seen[:5]:
+        tensors, _ = model.policy.obs_to_tensor(observation)
+        features = model.critic.extract_features(tensors, model.critic.features_extractor)
+        theirs = first(torch.cat([features, action], 1))
+        parts = [np.eye(3)[observation["k"]], *(observation[k] for k in "an"), observation["z"]]
+        order = [parts[1], parts[0], (parts[2] + 2) / 11, parts[3]]  # a, k, n, z
+        ours = torch.tensor(np.concatenate([*order, action[0]]), dtype=torch.float32)
+        name = "critics.members.0.0"
+        found = weights[f"{name}.weight"] @ ours + weights[f"{name}.bias"]
+        torch.testing.assert_close(found, theirs[0], rtol=1e-4, atol=1e-4)
 
 
 def test_a_model_behind_vec_normalize_is_told(

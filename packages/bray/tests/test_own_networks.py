@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from bray.algorithms import es, impala, ppo
 from bray.goal import Goal
 from bray.policies.config import NetworkConfig, TrunkConfig
 from bray.policies.export_check import warn_of_export
+from bray.policies.many_weights import check_many_weights
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources.environments import read_spaces
+from bray_core.cli import main
 from bray_core.errors import ConfigError
 
 SPACES = read_spaces("CartPole-v1")
@@ -59,6 +62,18 @@ def test_a_trunk_sees_a_batch_also_from_evolution_strategies() -> None:
     player.close()
 
 
+@pytest.mark.parametrize("where", ["network", "encoders"])
+def test_evolution_strategies_refuse_what_takes_no_weights_of_many(where: str) -> None:
+    name = f"own_networks:{'BranchingTrunk' if where == 'network' else 'BranchingEncoder'}"
+    named: Any = {"network": name} if where == "network" else {"encoders": {"observation": name}}
+    config = TrunkConfig(**named)
+    words = rf"^model.network: '{name}': .*vmap.*own_networks.py, line \d+, in forward.*torch.where"
+    with pytest.raises(ConfigError, match=words):
+        check_many_weights(es.policy(SPACES, config, 7), SPACES, config)
+    fits = TrunkConfig(network="own_networks:RowTrunk")
+    check_many_weights(es.policy(SPACES, fits, 7), SPACES, fits)
+
+
 @pytest.mark.parametrize(
     ("network", "words"),
     [
@@ -96,3 +111,16 @@ def test_a_network_without_an_export_is_told_before_it_is_trained(
         words = r"warning: model.network: it trains, but cannot be exported, .*own_networks.py"
         assert bool(re.match(words, shown.out)) == is_told
         assert not shown.err  # torch's own words about graphs
+
+
+def test_what_was_trained_and_has_no_export_is_kept_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["segment_length=8", "num_envs=2", "steps_per_replay=32", "epochs=1"]
+    command = ["train", "ppo", "CartPole-v1", "network=own_networks:BranchingTrunk", *small]
+    budget = ["--goal", "1e9", "--frames", "64", "--episodes", "1", "--project", str(tmp_path)]
+    assert main([*command, *budget, "--trial", "kept"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out.index("warning: model.network: it trains") < shown.out.index("evaluation at")
+    assert f"what was trained is kept in {tmp_path / 'kept'}" in shown.err
+    assert json.loads((tmp_path / "kept" / "result.json").read_text())["frames"] >= 64

@@ -13,6 +13,7 @@ from viewer_client import ask
 from viewer_project import HOSTILE, append, trial, write_record
 
 from bray.viewer.comparison import differing
+from bray.viewer.report.svg_chart import ChartCurve, chart
 from bray.viewer.server import Viewer
 from bray_core import cli
 
@@ -198,3 +199,11 @@ def test_a_report_of_a_resumed_trial_leaves_a_gap(project: Path) -> None:
     assert cli.main(["trials", *words, "--project", str(project)]) == 0
     found: Any = [part for part in output.read_text().split('"') if part.startswith("M")]
     assert [part.count("M") for part in found] == [2]
+
+
+def test_points_that_fall_together_are_a_dot() -> None:
+    drawn = {
+        frames: chart("loss", "frames", [ChartCurve(x=frames, y=[5.0] * len(frames), slot=0)])
+        for frames in ((7,), (7, 7, 7), (7, 8))
+    }
+    assert [svg.count("<circle") for svg in drawn.values()] == [1, 1, 0]

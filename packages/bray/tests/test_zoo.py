@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
+from zoo_defaults import defaults
 
 from bray.templates.loading import compose
 from bray.zoo.entries import ZooEntry, entries, find
@@ -133,3 +135,28 @@ def test_the_list_and_an_entry_are_tables_or_json(capsys: pytest.CaptureFixture[
 def test_a_name_that_is_near_is_told() -> None:
     with pytest.raises(NotFoundError, match="did you mean 'CartPole-v1'"):
         find("Cartpole")
+
+
+def test_figures_rest_on_defaults_that_have_not_changed() -> None:
+    """Who changes a default writes the former value into the entries that were measured with it.
+
+    Then `zoo_defaults.json` is written anew: `python packages/bray/tests/zoo_defaults.py`.
+    """
+    kept = json.loads((Path(__file__).parent / "zoo_defaults.json").read_text())
+    for algorithm in sorted({entry.algorithm for entry in ENTRIES if entry.figures}):
+        now = defaults(algorithm)
+        changed = {
+            name: (value, now.get(name))
+            for name, value in kept[algorithm].items()
+            if now.get(name) != value
+        }
+        assert not changed, (algorithm, changed)
+
+
+def test_what_was_measured_with_former_defaults_names_them() -> None:
+    former = {"steps_per_replay", "minibatch_size", "learning_rate", "entropy_coefficient"}
+    early = [one for one in ENTRIES if one.algorithm == "ppo" and one.figures is not None]
+    early = [one for one in early if one.figures and one.figures.measured < date(2026, 11, 22)]
+    assert len(early) == 5
+    for entry in early:
+        assert former <= set(entry.settings), entry.name

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bray_core.errors import AlreadyExistsError, ExportError, NotFoundError
+from bray_core.files.trial_folders import CONFIG, PROJECT
 from bray_model.export.export_report import ExportReport
 from bray_model.export_files.confined_file import inside
 from bray_model.export_files.manifest import MANIFEST, REPORT, Manifest, check_files
@@ -23,7 +24,9 @@ def find_export(path: Path) -> Path:
         NotFoundError: The path is neither.
     """
     if not path.is_dir():
-        raise NotFoundError(f"{path}: no such folder: give an export or a trial")
+        below = PROJECT / path
+        near = f", did you mean {below}?" if (below / CONFIG).is_file() else ""
+        raise NotFoundError(f"{path}: no such folder: give an export or a trial{near}")
     if (path / MANIFEST).is_file():
         return path
     manifests = list(path.glob(_IN_A_TRIAL))

@@ -14,14 +14,13 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bray.goal import Goal, Outcome
 from bray.policies.config import TrunkConfig
 from bray.policies.first_weights import begin_policy
 from bray.policies.flattening import split_mask
 from bray.policies.heads import ActionHead
+from bray.policies.many_weights import ManyWeights, check_many_weights
 from bray.policies.networks import example_inputs
 from bray.policies.normalisation import ObservationNorm, find_norm
 from bray.policies.trunks import make_network
@@ -35,10 +34,8 @@ from bray.training.loop import Loop, Turn
 from bray_actor import Played
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.spaces import to_arrays
-from bray_algo.distributions import outputs as distribution
 from bray_algo.evolution import EvolutionStrategy, Key, candidate, pair_seed
 from bray_algo.networks.normalisation import Moments, merge
-from bray_algo.validation.switch import validating
 from bray_core import nested
 from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError
@@ -131,8 +128,7 @@ class CandidatePlayer:
         self._norm = module.normalize
         self._space = self._envs.single_observation_space
         self._actions = ActionVector(read_spaces(environment).action)
-        self._module = module
-        self._forward = vmap(self._mode)
+        self._forward = ManyWeights(module)
 
     def play(
         self, parameters: Any, key: Key, first: int, norm: Mapping[str, Tensor] | None = None
@@ -166,20 +162,13 @@ class CandidatePlayer:
                 seen = nested.map(torch.from_numpy, to_arrays(self._space, observation))
                 more = self._norm.moments_of(seen, torch.from_numpy(is_going))
                 found = [*map(merge, found, more)] if found else more
-                # Under vmap no value can be read, and attention has its plain form alone.
-                with validating(False), sdpa_kernel(SDPBackend.MATH):
-                    drawn = self._forward(weights, seen).numpy()
+                drawn = self._forward(weights, seen).numpy()
             action = self._actions.assemble(drawn, from_start=True)
             observation, reward, terminated, truncated, _ = self._envs.step(action)
             returns += is_going * reward
             lengths += is_going
             is_going &= ~(terminated | truncated)
         return returns.tolist(), int(lengths.sum()), found
-
-    def _mode(self, parameters: dict[str, Tensor], observation: Nested) -> Tensor:
-        """Return a candidate's action for one observation, which it sees as a batch of one."""
-        batch = nested.map(lambda leaf: leaf[None], observation)
-        return distribution.mode(functional_call(self._module, parameters, (batch,)))[0]
 
     def _unflatten(self, rows: Tensor) -> dict[str, Tensor]:
         """Return the leaves `[P, …]` of parameters `[P, D]`."""
@@ -326,6 +315,7 @@ class ES(Algorithm[ESConfig]):
         check_combination(self, spaces)
         keep_spaces(run, spaces)
         module = policy(spaces, self.parts.model, seed)
+        check_many_weights(module, spaces, self.parts.model)
         model = run.model(
             "policy", module, example_inputs(spaces, 0), ModelConfig(max_batch_size=1)
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from bray.cli.launch import Launch, add_arguments
 from bray_core.cli import main
 from bray_core.command import Command, is_setting, whole_number
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, ExportError
 from bray_core.files.trial_folders import CONFIG, as_name, trial_name, trial_of
 from bray_core.process.garbage import paused_garbage_collection
 
@@ -69,7 +69,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "overrides",
         nargs="*",
         metavar="key=value",
-        help="settings, such as learning_rate=3e-4 or trainer.learning_rate=3e-4",
+        help="settings, such as learning_rate=3e-4, trainer.learning_rate=3e-4 or, a list, "
+        "'hidden=[64, 64]'",
     )
     parser.add_argument(
         "--zoo", metavar="NAME", help="settings of a task in the zoo, such as HalfCheetah-v5"
@@ -229,7 +230,7 @@ def train(
         goes_on: whether a trial that has reached its goal trains on.
 
     Raises:
-        ExportError: the export's outputs differ from torch's.
+        ExportError: torch cannot export the policy, or the export's outputs differ from torch's.
     """
     from bray.cli.closing_message import closing_message
     from bray.composition.whole_run import already_reached, completed_goal
@@ -243,7 +244,13 @@ def train(
         sys.stdout.write(told + "\n")
         return 0
     with _apart(is_json):
-        outcome, report = run_launch(template, launch, goal)
+        try:
+            outcome, report = run_launch(template, launch, goal)
+        except ExportError as error:
+            raise ExportError(
+                f"{error}: what was trained is kept in {trial}, checkpoints/ and models/, and "
+                "result.json says what it reached; what plays and serves it needs an export"
+            ) from error
         recorded = record_first_episodes(template, trial) if report is not None else 0
     if is_json:
         sys.stdout.write(json.dumps(asdict(outcome)) + "\n")

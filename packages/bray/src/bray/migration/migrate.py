@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bray.migration.observation_layers import as_bray_reads
 from bray.migration.sb3_file import SB3File
 from bray.migration.sb3_weights import migrated
 from bray.run import init
@@ -93,7 +94,6 @@ def migrate_sb3(
         )
     untaught = template.make()
     spaces = _checked_spaces(untaught)
-    _check_order(file.path, spaces)
     with tempfile.TemporaryDirectory() as scratch:
         beginning = Path(scratch)
         made = compose(
@@ -101,7 +101,7 @@ def migrate_sb3(
             environment,
             [*given, *settings, f"model.begin_from={json.dumps(scratch)}"],
         ).make()
-        weights = _whole(file, untaught, spaces, taken.weights)
+        weights = _whole(file, untaught, spaces, as_bray_reads(taken.weights, spaces))
         checkpoint.save(beginning / _CHECKPOINTS, 0, {"module": weights}, keep=1)
         torch.set_num_threads(1)
         with init(folder.parent, folder.name, config=template.to_mapping()) as run:
@@ -129,20 +129,6 @@ def _checked_spaces(algorithm: Any) -> Spaces:
     spaces: Spaces = read_spaces(algorithm.parts.source.located())
     algorithm.check_spaces(spaces)
     return spaces
-
-
-def _check_order(path: Path, spaces: Spaces) -> None:
-    """Refuse a Dict whose parts Stable-Baselines3 lays out otherwise than bray, which sorts them.
-
-    Raises:
-        ConfigError: the observation is one.
-    """
-    names = list(spaces.observation) if isinstance(spaces.observation, dict) else []
-    if names != sorted(names):
-        raise ConfigError(
-            f"{path}: expected a Dict of observations with its keys in alphabetical order, in "
-            f"which bray's networks read them, got {', '.join(names)}: train anew with bray"
-        )
 
 
 def _whole(

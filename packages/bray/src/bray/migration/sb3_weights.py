@@ -120,7 +120,9 @@ def _with_critics(file: SB3File, policy: list[Layer]) -> Migrated:
 def _dqn(file: SB3File) -> Migrated:
     layers = file.layers("q_net.q_net")
     hidden = _hidden_by_relu(file, layers)
-    return Migrated(settings={"model.hidden": hidden}, weights=_named("q", layers))
+    # A share of random actions of 1, with which training begins, would leave no best action.
+    weights = {**_named("q", layers), "epsilon": torch.zeros(())}
+    return Migrated(settings={"model.hidden": hidden}, weights=weights)
 
 
 def _hidden_by_relu(file: SB3File, layers: list[Layer]) -> list[int]:

@@ -85,11 +85,12 @@ class FlatLeaf:
         self._sizes = sizes_of(leaf) if leaf.kind == "category" else ()
         self.size = sum(self._sizes) or leaf.num_numbers
         """Numbers of the vector."""
-        self._scale: tuple[float, float] | None = None
+        self.scale: tuple[float, float] | None = None
+        """Lowest value and width of the range of which a value is a share; None: it stays."""
         low, high = leaf.low, leaf.high
         is_whole = np.dtype(leaf.dtype).kind in "iu"
         if is_whole and isinstance(low, float) and isinstance(high, float) and high > low:
-            self._scale = low, high - low
+            self.scale = low, high - low
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map values `[…, *shape]` to vectors `[…, size]`, float32."""
@@ -98,8 +99,8 @@ class FlatLeaf:
         x = x.float()
         if self._rank != 1:
             x = x.reshape(*x.shape[: x.ndim - self._rank], -1)
-        if self._scale is not None:
-            x = (x - self._scale[0]) / self._scale[1]
+        if self.scale is not None:
+            x = (x - self.scale[0]) / self.scale[1]
         return x
 
     def _one_hot(self, index: Tensor) -> Tensor:

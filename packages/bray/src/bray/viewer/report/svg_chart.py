@@ -102,7 +102,7 @@ def _curve(curve: ChartCurve, x: _Scale, y: _Scale) -> str:
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
     parts.append(f'<path class="line s{colour}" d="{line}"{dashed}/>')
     for i, k in strokes:
-        if k - i == 1:
+        if len(set(points[i:k])) == 1:  # a line to itself is not seen
             centre = f'cx="{x(curve.x[i])}" cy="{y(curve.y[i])}"'
             parts.append(f'<circle class="f{colour}" {centre} r="3"/>')
     return "".join(parts)

@@ -95,7 +95,8 @@ export class Chart {
     const dash = ["", "6 3", "2 3", "8 3 2 3"][Math.floor(curve.slot / 10) % 4];
     const d = every.map(([from, to]) => `M${points.slice(from, to).join("L")}`);
     parts.push(s("path", { d: d.join(""), class: `line c${curve.slot % 10}`, "stroke-dasharray": dash }));
-    for (const [from] of every.filter(([from, to]) => to - from === 1)) {
+    const isOnePlace = ([from, to]) => new Set(points.slice(from, to)).size === 1; // a line to itself is not seen
+    for (const [from] of every.filter(isOnePlace)) {
       parts.push(s("circle", { cx: this.xScale(curve.x[from]), cy: this.yScale(curve.y[from]), r: 3, class: `dot c${curve.slot % 10}` }));
     }
     return parts;
