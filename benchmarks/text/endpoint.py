@@ -81,6 +81,9 @@ class NoEngine:
     def cancel(self, ticket: Ticket) -> None:
         """Nothing runs for long."""
 
+    def wait(self, tickets: Sequence[Ticket], timeout_s: float | None = None) -> None:
+        """Nothing is asked for that is not done."""
+
     def figures(self) -> TextFigures:
         """Return no counts."""
         return TextFigures(**dict.fromkeys(TextFigures.__dataclass_fields__, 1))

@@ -19,6 +19,7 @@ import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.harness import ROOT, Report, argument, main
@@ -185,9 +186,15 @@ def benchmark(options: Namespace, report: Report) -> None:
     for key in ("samples trained", "tokens generated"):
         samples = {name: [one[key] for one in runs] for name, runs in found.items()}
         report.table(f"{key} a CPU second", samples, unit="1/s", base="TRL")
+    rewards = {
+        f"{name}, fifth {fifth + 1}": [run["rewards"][fifth] for run in found[name]]
+        for fifth in range(FIFTHS)
+        for name in found
+    }
+    report.table("mean reward by fifths of the run, over seeds", rewards, unit="reward")
     apart = [
-        sum(run["rewards"][fifth] for run in found["bray"]) / options.seeds
-        - sum(run["rewards"][fifth] for run in found["TRL"]) / options.seeds
+        fmean(run["rewards"][fifth] for run in found["bray"])
+        - fmean(run["rewards"][fifth] for run in found["TRL"])
         for fifth in range(FIFTHS)
     ]
     print("mean reward of each fifth, bray - TRL:", ", ".join(f"{one:+.3f}" for one in apart))

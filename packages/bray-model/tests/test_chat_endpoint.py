@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from bray_core.errors import CapacityError
 from bray_model.chat import chat_sessions
 from bray_model.chat.config import ChatConfig
 from bray_model.chat.endpoint import ChatEndpoint
-from bray_server import Limits, Server
+from bray_server import Limits, PageRequest, Server
 
 HELLO = [{"role": "user", "content": "hello"}]
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
@@ -337,6 +338,100 @@ async def test_an_answer_that_nobody_waits_for_is_given_up_and_is_no_turn():
         await session.chat.completions.create(model="scripted", messages=HELLO)
         await session.post("/end", body={"reward": [1.0]}, cast_to=object)
         assert (episodes[0].num_turns, episodes[0].num_own) == (1, 5)
+
+
+RETRY = {"x-stainless-retry-count": "1"}
+
+
+async def test_a_retry_of_a_stream_that_still_runs_waits_for_its_answer():
+    async with serving(["one answer"]) as (client, model, episodes, _):
+        model.gate = asyncio.Event()
+        session = in_session(client, "s")
+        asked = {"model": "scripted", "messages": HELLO, "stream": True}
+        first = await session.chat.completions.create(**asked)
+        await anext(aiter(first))
+        again = asyncio.create_task(session.chat.completions.create(**asked, extra_headers=RETRY))
+        await until(lambda: model.num_running == 1)
+        await asyncio.sleep(0.05)
+        model.gate.set()
+        rest, whole = await said(first), await said(await again)
+        assert "one answer".endswith(rest)
+        assert whole == "one answer"
+        await session.post("/end", body={"reward": 1.0}, cast_to=object)
+        assert len(model.requests) == 1
+        assert (episodes[0].num_turns, episodes[0].num_retries) == (1, 1)
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_a_retry_that_comes_while_the_first_is_made_ready_is_no_second_turn(is_streamed):
+    async with serving(["one answer"]) as (client, model, episodes, _):
+        is_made, go_on = threading.Event(), threading.Event()
+        render = model.render_chat
+
+        def slow(*given, **named):
+            is_made.set()
+            assert go_on.wait(20)
+            return render(*given, **named)
+
+        model.render_chat = slow
+        session = in_session(client, "s")
+        messages = [{"role": "user", "content": "x" * 40_000}]  # made ready in a thread
+
+        async def ask(headers):
+            reply = await session.chat.completions.create(
+                model="scripted", messages=messages, stream=is_streamed, extra_headers=headers
+            )
+            return await said(reply) if is_streamed else reply.choices[0].message.content
+
+        model.context_length = 100_000
+        first = asyncio.create_task(ask({}))
+        await asyncio.to_thread(is_made.wait, 20)
+        again = asyncio.create_task(ask(RETRY))
+        await asyncio.sleep(0.1)
+        go_on.set()
+        assert await asyncio.gather(first, again) == ["one answer"] * 2
+        await session.post("/end", body={"reward": 1.0}, cast_to=object)
+        assert len(model.requests) == 1
+        assert (episodes[0].num_turns, episodes[0].num_retries) == (1, 1)
+
+
+async def test_a_retry_is_answered_where_the_client_of_the_stream_left_meanwhile():
+    async with serving(["left", "kept"]) as (client, model, episodes, _):
+        model.gate = asyncio.Event()
+        session = in_session(client, "s")
+        asked = {"model": "scripted", "messages": HELLO, "stream": True}
+        first = await session.chat.completions.create(**asked)
+        await anext(aiter(first))
+        retries = [
+            asyncio.create_task(session.chat.completions.create(**asked, extra_headers=RETRY))
+            for _ in range(2)
+        ]
+        await asyncio.sleep(0.1)
+        await first.close()
+        await until(lambda: len(model.requests) == 2)
+        model.gate.set()
+        assert [await said(await retry) for retry in retries] == ["kept"] * 2
+        await session.post("/end", body={"reward": 1.0}, cast_to=object)
+        assert len(model.requests) == 2
+        assert episodes[0].num_turns == 1
+
+
+async def test_a_retry_of_a_stream_that_was_never_begun_is_made_anew():
+    async with serving(["kept"], ChatConfig(retry_grace_s=0.1)) as (_, model, _, endpoint):
+        body = json.dumps({"messages": HELLO, "stream": True}).encode()
+        path = "/sessions/s/v1/chat/completions"
+        lost = await endpoint.answer(PageRequest("POST", path, {}, body))
+        headers = {name.encode(): value.encode() for name, value in RETRY.items()}
+        again = await endpoint.answer(PageRequest("POST", path, headers, body))
+        assert b"DONE" in b"".join([chunk async for chunk in again.chunks])
+        assert len(model.requests) == 1
+        await lost.chunks.aclose()
+
+
+async def said(stream):
+    """Return the text of a streamed answer."""
+    chunks = [chunk async for chunk in stream]
+    return "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
 
 
 async def left_in_the_middle(session, model):

@@ -88,6 +88,32 @@ async def test_streams_go_on_where_others_begin_anew(make):
     assert model.figures().restarted == 0
 
 
+async def test_whole_answers_begin_anew_with_new_weights(make):
+    model = make(in_flight="restart", max_rows=2)
+    new = {name: tensor + 0.01 for name, tensor in model.weights().items()}
+    request = TextRequest((5, 6), Sampling(max_tokens=80, seed=3, ignore_eos=True))
+    answer = asyncio.create_task(model.complete(request))
+    for _ in range(100_000):
+        if model.figures().tokens >= 2:
+            break
+        await asyncio.sleep(0)
+    model.publish(new)
+    completion = await answer
+    assert completion.versions.tolist() == [1] * 80
+    assert model.figures().restarted == 1
+    assert completion.ids.tolist() == (await model.complete(request)).ids.tolist()
+
+
+async def test_whole_answers_say_what_streams_say(make):
+    model = make()
+    for stop in ((), ("7",), ("12", "3")):
+        request = TextRequest((5, 6), Sampling(max_tokens=40, seed=4, stop=stop))
+        *_, streamed = [item async for item in model.stream(request)]
+        whole = await model.complete(request)
+        assert (whole.text, whole.finish_reason) == (streamed.text, streamed.finish_reason)
+        assert whole.ids.tolist() == streamed.ids.tolist()
+
+
 def test_text_comes_in_whole_characters(byte_tokenizer):
     text = "naïve 😀 日本語 ok"
     ids = byte_tokenizer.encode(text)

@@ -8,10 +8,12 @@ from contextlib import aclosing
 
 from bray_core.errors import BrayError
 from bray_core.metrics import record
+from bray_model.chat.answer_counts import counted, refused
+from bray_model.chat.arrivals import Arrivals
 from bray_model.chat.attempts import Attempt
 from bray_model.chat.chat_sessions import ChatSessions
 from bray_model.chat.config import ChatConfig
-from bray_model.chat.errors import ApiError, api_error
+from bray_model.chat.errors import ApiError
 from bray_model.chat.generation import AnswerPiece, ChatModel, generate, pieces
 from bray_model.chat.messages import digests, template_messages, template_tools
 from bray_model.chat.outcomes import Answered, AnswerJob, Choice
@@ -44,24 +46,42 @@ class Answers:
         self._config = config
         self._sessions = sessions
         self._name = name
+        self._arrivals = Arrivals()
         self.texts = TokenTexts(lambda ids: model.decode(ids, special=True), model.token_bytes)
         """Texts of single tokens."""
 
     # What a request asks for.
 
-    async def prepare(self, body: Body, num_bytes: int, session: str | None) -> AnswerJob:
+    async def prepare(
+        self, body: Body, num_bytes: int, session: str | None, digest: bytes
+    ) -> AnswerJob:
         """Return what is to be generated for a request.
 
         Args:
             body: The request.
             num_bytes: Size of its body.
             session: Id of its session; None: it belongs to none.
+            digest: Digest by which it is known when it is sent again.
 
         Raises:
             BrayError: The request cannot be served.
         """
-        if session is not None:
+        if session is None:
+            return await self._prepared(body, num_bytes, None)
+        arrival = self._arrivals.begin(session, digest)
+        try:
             self._sessions.check(session)
+            job = await self._prepared(body, num_bytes, session)
+        except BaseException:
+            arrival.over()
+            raise
+        job.arrival = arrival
+        if body.stream:  # which is never begun where the client is gone
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._config.retry_grace_s, arrival.over)
+        return job
+
+    async def _prepared(self, body: Body, num_bytes: int, session: str | None) -> AnswerJob:
         if num_bytes >= _LARGE_BYTES or body.wanted_format() != "text":
             return await asyncio.to_thread(self._prepare, body, session)
         return self._prepare(body, session)
@@ -128,7 +148,7 @@ class Answers:
             BrayError: There is no answer.
         """
         if session is None:
-            return _counted(await generate(self._model, job))
+            return counted(await generate(self._model, job))
         entered = self._enter(session, job)
         try:
             attempt = entered.attempts.begin(digest)
@@ -139,18 +159,23 @@ class Answers:
 
     async def joined(self, session: str, digest: bytes) -> Answered | None:
         """Return the answers to a request that is sent again; None: it is not known."""
-        found = self._sessions.find(session)
-        attempt = None if found is None else found.attempts.find(digest)
-        if found is None or attempt is None:
-            return None
-        record("chat/retries", 1, kind="count")
-        attempt.num_clients += 1
-        entered = self._sessions.enter(session)
-        entered.num_retries += 1
-        try:
-            return await self._outcome_of(entered, attempt)
-        finally:
-            self._sessions.leave(entered)
+        while True:
+            await self._arrivals.wait(session, digest)
+            found = self._sessions.find(session)
+            attempt = None if found is None else found.attempts.find(digest)
+            if found is None or attempt is None:
+                return None
+            record("chat/retries", 1, kind="count")
+            attempt.num_clients += 1
+            entered = self._sessions.enter(session)
+            entered.num_retries += 1
+            try:
+                return await self._outcome_of(entered, attempt)
+            except ApiError:
+                if not attempt.is_left:
+                    raise
+            finally:
+                self._sessions.leave(entered)
 
     async def _outcome_of(self, session: ChatSession, attempt: Attempt) -> Answered:
         try:
@@ -166,7 +191,7 @@ class Answers:
 
     async def _work(self, session: ChatSession, attempt: Attempt, job: AnswerJob) -> None:
         try:
-            attempt.outcome.set_result(_counted(await generate(self._model, job)))
+            attempt.outcome.set_result(counted(await generate(self._model, job)))
         except asyncio.CancelledError:
             text = "the request was cancelled, since its client left or its session was ended"
             session.attempts.forget(attempt, ApiError("cancelled", text, status=503))
@@ -188,7 +213,7 @@ class Answers:
         try:
             entered = self._enter(session, job)
         except BrayError as error:
-            yield error_event(_refused(error))
+            yield error_event(refused(error))
             return
         attempt = entered.attempts.begin(digest)
         try:
@@ -196,6 +221,7 @@ class Answers:
                 async for event in events:
                     yield event
         except BaseException:
+            attempt.is_left = True
             text = "the client that began the stream left"
             entered.attempts.forget(attempt, ApiError("cancelled", text, status=503))
             raise
@@ -216,7 +242,7 @@ class Answers:
                     if len(choices) < job.num_choices:
                         yield _chunks(writer, piece)
                         continue
-                    outcome = _counted(Answered(job, [choices[i] for i in range(len(choices))]))
+                    outcome = counted(Answered(job, [choices[i] for i in range(len(choices))]))
                     if session is not None and attempt is not None:
                         attempt.outcome.set_result(outcome)
                         self._record_turn(session, attempt, outcome)
@@ -225,7 +251,7 @@ class Answers:
         except BrayError as error:
             if session is not None and attempt is not None:
                 session.attempts.forget(attempt, error)
-            yield error_event(_refused(error))
+            yield error_event(refused(error))
         except (GeneratorExit, asyncio.CancelledError):
             record("chat/abandoned", 1, kind="count")
             raise
@@ -242,6 +268,8 @@ class Answers:
 
     def _enter(self, name: str, job: AnswerJob) -> ChatSession:
         """Return the session of a job that was prepared. Raises ApiError: it was ended since."""
+        if job.arrival is not None:
+            job.arrival.over()
         before = self._sessions.find(name)
         session = self._sessions.enter(name)
         if session is not before and any(prompt.parent is not None for prompt in job.prompts):
@@ -265,26 +293,6 @@ def _chunks(writer: ChunkWriter, piece: AnswerPiece) -> bytes:
     if piece.choice is not None:
         written += writer.end(piece.number, piece.choice)
     return written
-
-
-def _counted(outcome: Answered) -> Answered:
-    num_sampled = sum(len(choice.completion) for choice in outcome.choices)
-    num_unparsed = sum(choice.num_unparsed for choice in outcome.choices)
-    record("chat/prompt_tokens", sum(len(p.ids) for p in outcome.job.prompts), kind="count")
-    record("chat/completion_tokens", num_sampled, kind="count")
-    if num_unparsed:
-        record("chat/unparsed_tool_calls", num_unparsed, kind="count")
-    if any(prompt.is_retokenised for prompt in outcome.job.prompts):
-        record("chat/retokenised", 1, kind="count")
-    return outcome
-
-
-def _refused(error: BrayError) -> ApiError:
-    told = api_error(error)
-    if not isinstance(told, ApiError):
-        told = ApiError(told.code, told.message, status=500)
-    record("chat/refused", 1, kind="count", code=told.code)
-    return told
 
 
 def _give_up(attempt: Attempt) -> None:

@@ -30,6 +30,8 @@ class Attempt:
         """What works on it, where that outlives its client."""
         self.is_recorded = False
         """Whether its answer became a turn of the session: it does once a client gets it."""
+        self.is_left = False
+        """Whether it has no answer because it was streamed to a client that left."""
 
     @property
     def is_settled(self) -> bool:

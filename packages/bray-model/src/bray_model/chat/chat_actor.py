@@ -98,8 +98,9 @@ class ChatActor:
         body = read_body(ChatBody, asked, 1)
         if body.model not in (None, self._model):
             raise invalid("model", f"expected {self._model!r}, got {body.model!r}")
-        job = await self._answers.prepare(body, len(asked), self._session)
-        outcome = await self._answers.whole(job, self._session, digest_of("tick", asked))
+        digest = digest_of("tick", asked)
+        job = await self._answers.prepare(body, len(asked), self._session, digest)
+        outcome = await self._answers.whole(job, self._session, digest)
         choice = outcome.choices[0]
         answer: TemplateMessage = {"role": "assistant", "content": choice.content}
         if choice.calls:

@@ -40,8 +40,8 @@ class ChatConfig:
     """Largest body of a request; the server's own limit holds too."""
     retry_grace_s: Seconds = 3.0
     """Time for which a whole answer in a session is worked on after its client has gone, so that a
-    request that is sent again finds it. Streamed answers, and those outside of sessions, end at
-    once."""
+    request that is sent again finds it, and for which a stream that was not begun is waited for.
+    Streamed answers, and those outside of sessions, end at once."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from bray_model.chat.arrivals import Arrival
 from bray_model.chat.prompts import Prompt
 from bray_model.chat.request_bodies import Body, ChatBody
 from bray_model.chat.tool_calls import ToolCallContent
@@ -25,6 +26,8 @@ class AnswerJob:
     """One for each answer: `n` for each prompt, those of one prompt together."""
     model: str
     version: int
+    arrival: Arrival | None = None
+    """What lets the same request wait until this one is worked on; None: it has no session."""
     num_choices: int = 0
     """Number of answers."""
     id: str = ""

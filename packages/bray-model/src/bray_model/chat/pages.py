@@ -119,7 +119,7 @@ class ChatPages:
                 return PageStream(self._answers.replayed(outcome), error_chunk=error_event)
             if outcome is not None:
                 return PageReply(whole(outcome, self._answers.texts))
-        job = await self._answers.prepare(body, size, session)
+        job = await self._answers.prepare(body, size, session, digest)
         if body.stream:
             events = self._answers.streamed(job, session, digest)
             return PageStream(events, error_chunk=error_event)

@@ -45,7 +45,7 @@ class ContinuousBatch:
         self.module = module
         self.version = 0
         self.waiting: deque[Job] = deque()
-        self.table = RowTable(max_rows)
+        self.table = RowTable(max_rows, context_length)
         self.paused = False
         """Whether nothing new begins."""
         self.tokens = self.prompt_tokens = self.shared_tokens = self.steps = 0
@@ -235,10 +235,9 @@ class ContinuousBatch:
         table.record(rows, sampled, self.version)
         self.tokens += len(rows)
         broken = ~np.isfinite(sampled.logprobs + sampled.raw_logprobs)
-        stopped = np.isin(sampled.ids, self._eos) & table.heeds_eos[rows] & ~broken
-        full = (table.produced[rows] >= table.max_tokens[rows]) | (
-            table.lengths[rows] + 1 >= self._context_length
-        )
+        is_eos = (sampled.ids[:, None] == self._eos).any(-1)  # isin would be ten times as slow
+        stopped = is_eos & table.heeds_eos[rows] & ~broken
+        full = table.produced[rows] >= table.max_tokens[rows]
         watched = table.watched[rows] & ~broken
         if watched.any():
             stopped |= self._watch(rows, logits, sampled, np.flatnonzero(watched))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from bray_core.errors import ClosedError
 from bray_model.text.detokenizer import Detokenizer
+from bray_model.text.engine import TextEngine, Ticket
 from bray_model.text.requests import Completion, Sampling, TextPiece, TextRequest, Token
 
 Decode = Callable[[Sequence[int]], str]
@@ -37,6 +40,33 @@ class StopListener:
 
     def on_finish(self, completion: Completion) -> None:
         """Nothing to do: who waits looks at the completion."""
+
+
+class WholeListener(StopListener):
+    """Tells the running event loop that a completion is whole: until then it can begin anew.
+
+    Args:
+        decode: Gives the text of ids.
+        sampling: What the request asks for.
+    """
+
+    def __init__(self, decode: Decode, sampling: Sampling) -> None:
+        super().__init__(decode, sampling)
+        self._loop = asyncio.get_running_loop()
+        self._is_whole = asyncio.Event()
+
+    def on_token(self, token: Token) -> bool:
+        """Return whether the text has a stop string."""
+        return bool(self._sampling.stop) and super().on_token(token)
+
+    def on_finish(self, completion: Completion) -> None:
+        """Wake up who waits."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._is_whole.set)
+
+    async def finished(self) -> None:
+        """Wait for the completion, which the ticket has then."""
+        await self._is_whole.wait()
 
 
 class AsyncListener:
@@ -90,3 +120,13 @@ class AsyncListener:
             self._loop.call_soon_threadsafe(self.queue.put_nowait, item)
         except RuntimeError:
             return  # the loop is closed: nobody reads any more
+
+
+async def leave(
+    engine: TextEngine, ticket: Ticket, listener: AsyncListener | WholeListener
+) -> None:
+    """Cancel a request if it is under way, and wait for its end."""
+    if ticket.completion is None:
+        with contextlib.suppress(ClosedError):  # closing tells the listener, too
+            engine.cancel(ticket, wait=False)
+        await listener.finished()  # the loop goes on during the step at hand

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,18 +59,13 @@ class RowCache:
         """`[rows, heads, length, size]` of each layer."""
         self.values: list[torch.Tensor] = []
         """`[rows, heads, length, size]` of each layer."""
+        self.memory: list[torch.Tensor] = []
+        """Memory of each layer, `[N]`: its keys, then its values."""
 
     @property
     def blocks(self) -> list[torch.Tensor]:
         """The keys of all layers, and then the values."""
         return [*self.keys, *self.values]
-
-    def _parts(self) -> list[tuple[list[torch.Tensor], int, int]]:
-        """Return of each block the list that it belongs to, its heads, and their size."""
-        return [
-            *((self.keys, shape.num_key_heads, shape.key_size) for shape in self.shapes),
-            *((self.values, shape.num_value_heads, shape.value_size) for shape in self.shapes),
-        ]
 
     @property
     def nbytes(self) -> int:
@@ -80,16 +76,23 @@ class RowCache:
         """Reallocate, keeping the first `live_length` tokens of the first `live_rows` rows."""
         keep_rows = min(live_rows, num_rows, self.num_rows)
         keep_length = min(live_length, length, self.length)
-        blocks, self.keys, self.values = self.blocks, [], []
-        for number, (tensors, heads, size) in enumerate(self._parts()):
-            block = torch.empty(num_rows, heads, length, size, dtype=self.dtype, device=self.device)
-            if keep_rows and keep_length:
-                block[:keep_rows, :, :keep_length] = blocks[number][:keep_rows, :, :keep_length]
-                blocks[number] = torch.empty(0)  # frees this one before the next is made
-            # What is masked out is multiplied by 0, which NaN would survive.
-            block[:keep_rows, :, keep_length:] = 0
-            block[keep_rows:] = 0
-            tensors.append(block)
+        old, self.keys, self.values, self.memory = [self.keys, self.values], [], [], []
+        for layer, shape in enumerate(self.shapes):
+            key_sizes = num_rows, shape.num_key_heads, length, shape.key_size
+            value_sizes = num_rows, shape.num_value_heads, length, shape.value_size
+            middle, end = math.prod(key_sizes), math.prod(key_sizes) + math.prod(value_sizes)
+            memory = torch.empty(end, dtype=self.dtype, device=self.device)
+            blocks = memory[:middle].view(key_sizes), memory[middle:].view(value_sizes)
+            for before, block in zip(old, blocks, strict=True):
+                if keep_rows and keep_length:
+                    block[:keep_rows, :, :keep_length] = before[layer][:keep_rows, :, :keep_length]
+                    before[layer] = torch.empty(0)  # frees a layer before the next is made
+                # What is masked out is multiplied by 0, which NaN would survive.
+                block[:keep_rows, :, keep_length:] = 0
+                block[keep_rows:] = 0
+            self.keys.append(blocks[0])
+            self.values.append(blocks[1])
+            self.memory.append(memory)
         self.num_rows, self.length = num_rows, length
 
     @torch.inference_mode()
@@ -130,5 +133,5 @@ class RowCache:
 
     def free(self) -> None:
         """Let the memory go."""
-        self.keys, self.values = [], []
+        self.keys, self.values, self.memory = [], [], []
         self.num_rows = self.length = 0

@@ -34,9 +34,11 @@ class RowTable:
 
     Args:
         max_rows: Largest number of rows.
+        context_length: Largest number of tokens of prompt and completion together.
     """
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, context_length: int) -> None:
+        self._context_length = context_length
         self.jobs: list[Job] = []
         self.lengths: npt.NDArray[np.int64]
         """Tokens in the cache."""
@@ -45,6 +47,7 @@ class RowTable:
         self.produced: npt.NDArray[np.int64]
         """Tokens sampled."""
         self.max_tokens: npt.NDArray[np.int64]
+        """Tokens with which it is at its end: it asked for no more, or the context has none."""
         self.prompt_versions: npt.NDArray[np.int64]
         """Version that computed everything in the cache so far; -1: several did."""
         self.heeds_eos: npt.NDArray[np.bool_]
@@ -82,7 +85,8 @@ class RowTable:
         sampling = job.request.sampling
         self.jobs.append(job)
         self.lengths[row] = length
-        self.max_tokens[row] = min(sampling.max_tokens, _LARGEST)
+        room = self._context_length - len(job.request.prompt_ids)
+        self.max_tokens[row] = min(sampling.max_tokens, room)
         self.prompt_versions[row] = version
         self.heeds_eos[row] = not sampling.ignore_eos
         self.watched[row] = bool(job.listener or sampling.stop_ids or sampling.logprobs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,11 +10,11 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from bray_core.errors import ClosedError, ConfigError, DeadlineError, MissingExtraError, SpecError
+from bray_core.errors import ConfigError, DeadlineError, MissingExtraError, SpecError
 from bray_model.text.config import TextModelConfig
 from bray_model.text.detokenizer import until_stop
 from bray_model.text.engine import TextEngine, TextFigures, Ticket
-from bray_model.text.listeners import AsyncListener, StopListener
+from bray_model.text.listeners import AsyncListener, StopListener, WholeListener, leave
 from bray_model.text.requests import Completion, TextPiece, TextRequest
 from bray_model.text.text_folder import written_whole
 from bray_model.text.tokenizer_text import TokenizerText
@@ -248,18 +247,23 @@ class TextModel:
                 if isinstance(item, Completion):
                     return
         finally:
-            if ticket.completion is None:
-                with contextlib.suppress(ClosedError):  # closing tells the listener, too
-                    self.engine.cancel(ticket, wait=False)
-                await listener.finished()  # the loop goes on during the step at hand
+            await leave(self.engine, ticket, listener)
 
     async def complete(self, request: TextRequest) -> Completion:
-        """Complete one prompt; cancelling the task cancels the request."""
-        async with contextlib.aclosing(self.stream(request)) as items:
-            async for item in items:
-                if isinstance(item, Completion):
-                    return item
-        raise AssertionError("a stream ends with its completion")
+        """Complete one prompt; cancelling the task cancels the request.
+
+        With `in_flight: restart` it begins anew where weights are published meanwhile.
+        """
+        request = self._held(request)
+        listener = WholeListener(self._text.decoder(), request.sampling)
+        self.engine.start()
+        [ticket] = self.engine.submit([request], [listener])
+        try:
+            await listener.finished()
+        finally:
+            await leave(self.engine, ticket, listener)
+        [completion] = self.collect([ticket])
+        return completion
 
     def publish(self, weights: Mapping[str, Any], version: int | None = None) -> int:
         """Take new weights, tensors or arrays by the names of the module's `state_dict`.

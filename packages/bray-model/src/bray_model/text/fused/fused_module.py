@@ -2,7 +2,7 @@
 
 Small models spend their time between operations rather than in them. So the projections of
 queries, keys and values are one matrix product, those of gate and up another, tokens of prompts are
-computed without padding, and keys and values are written by two operations. The module's own
+computed without padding, and keys and values are written by one operation. The module's own
 parameters become views of the joined matrices: there is one copy of the weights.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
+from bray_model.text.fused.norm import Norm
 from bray_model.text.fused.packed_linear import PackedLinear, joined
 from bray_model.text.row_cache import RowCache
 from bray_model.text.step_module import PromptPart
@@ -22,12 +23,12 @@ from bray_model.text.step_module import PromptPart
 class _Layer(NamedTuple):
     """Parameters of one layer."""
 
-    first_norm: torch.Tensor
+    first_norm: Norm
     qkv: PackedLinear
-    query_norm: torch.Tensor | None
-    key_norm: torch.Tensor | None
+    query_norm: Norm | None
+    key_norm: Norm | None
     output: PackedLinear
-    second_norm: torch.Tensor
+    second_norm: Norm
     gate_up: PackedLinear
     down: PackedLinear
 
@@ -49,55 +50,56 @@ class FusedModule:
         self._num_heads = first.self_attn.q_proj.out_features // self._head_size
         self._groups = self._num_heads // self._num_key_heads
         self._scale: float = first.self_attn.scaling
-        self._epsilon: float = first.input_layernorm.variance_epsilon
         self._middle: int = first.mlp.gate_proj.out_features
         self._windows = tuple(windows)
         self._rotary = module.model.rotary_emb
         self._embedding = module.model.embed_tokens.weight
-        self._final_norm = module.model.norm.weight
+        self._final_norm = self._norm(module.model.norm)
         self._is_plain = cache.device.type == "cpu" and cache.dtype == torch.float32
         self._head = PackedLinear(module.lm_head.weight, module.lm_head.bias)
         self._layers = [self._join(layer) for layer in module.model.layers]
         self._cosines = self._sines = torch.empty(0)
         self._order = torch.arange(0, device=cache.device)
+        self._lines = self._order
+        self._lines_of = 0, 0
+        self._seen = torch.zeros((), dtype=cache.dtype, device=cache.device)
+        self._unseen = torch.full((), -torch.inf, dtype=cache.dtype, device=cache.device)
+
+    def _norm(self, module: Any) -> Norm:
+        return Norm(module.weight, module.variance_epsilon)
 
     def _join(self, layer: Any) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         query_norm = getattr(attention, "q_norm", None)
         key_norm = getattr(attention, "k_norm", None)
         return _Layer(
-            layer.input_layernorm.weight,
+            self._norm(layer.input_layernorm),
             joined([attention.q_proj, attention.k_proj, attention.v_proj]),
-            None if query_norm is None else query_norm.weight,
-            None if key_norm is None else key_norm.weight,
+            None if query_norm is None else self._norm(query_norm),
+            None if key_norm is None else self._norm(key_norm),
             PackedLinear(attention.o_proj.weight, attention.o_proj.bias),
-            layer.post_attention_layernorm.weight,
+            self._norm(layer.post_attention_layernorm),
             joined([mlp.gate_proj, mlp.up_proj]),
             PackedLinear(mlp.down_proj.weight, mlp.down_proj.bias),
         )
 
     def weights_changed(self) -> None:
-        """Pack the new weights where they are used packed."""
+        """Take the new weights where something was made of the old ones."""
         self._head.weights_changed()
+        self._final_norm.weights_changed()
         for layer in self._layers:
-            for linear in (layer.qkv, layer.output, layer.gate_up, layer.down):
-                linear.weights_changed()
+            for part in layer:
+                if part is not None:
+                    part.weights_changed()
 
     def decode(self, ids: torch.Tensor, lengths: torch.Tensor, longest: int) -> torch.Tensor:
         """Compute one token for each row."""
-        count, length = len(ids), longest + 1
-        hidden = F.embedding(ids, self._embedding)
+        count, length = ids.shape[0], longest + 1
+        hidden = torch.embedding(self._embedding, ids)
         cosines, sines = self._rotation(lengths, length)
-        places = self._places(self._order_of(count), lengths)
-        distance = lengths[:, None] - self._order_of(length)
-        causal = distance >= 0
-        masks = {
-            window: self._added(causal if window is None else causal & (distance < window))
-            for window in set(self._windows)
-        }
+        places = (self._lines_of_rows()[:count] + lengths[:, None]).view(-1)
         attend = self._attend_by_products if self._is_plain else self._attend_to_rows
-        if self._is_plain:
-            masks = {window: self._of_heads(mask) for window, mask in masks.items()}
+        masks = self._masks(lengths, length)
         for index, layer in enumerate(self._layers):
             qkv = self._project(layer, hidden, cosines, sines)
             self._write(index, places, qkv)
@@ -106,9 +108,27 @@ class FusedModule:
             hidden = self._finish(layer, hidden, attended.reshape(count, -1))
         return self._logits(hidden)
 
+    def _masks(self, lengths: torch.Tensor, length: int) -> dict[int | None, torch.Tensor]:
+        """Return what each window adds to the scores of one token a row.
+
+        `[rows, 1, 1, length]`, or for `_attend_by_products` `[rows * key heads, 1, length]`.
+        """
+        if self._is_plain:
+            lengths = lengths[:, None].expand(-1, self._num_key_heads).reshape(-1, 1, 1)
+        else:
+            lengths = lengths[:, None, None, None]
+        order = self._order_of(length)
+        masks = {}
+        for window in set(self._windows):
+            seen = order <= lengths
+            if window is not None:
+                seen &= order > lengths - window
+            masks[window] = torch.where(seen, self._seen, self._unseen)
+        return masks
+
     def _attend_to_rows(self, index: int, query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return what one token of each row attends to, `[rows, key heads, groups, size]`."""
-        count, length = len(query), mask.shape[-1]
+        count, length = query.shape[0], mask.shape[-1]
         return F.scaled_dot_product_attention(
             query.view(count, self._num_key_heads, self._groups, self._head_size),
             self.cache.keys[index][:count, :, :length],
@@ -124,18 +144,14 @@ class FusedModule:
 
         Torch's own attention is made for many queries; one a row leaves two matrix products.
         """
-        count, length = len(mask), mask.shape[-1]
-        keys, values = (
-            block[index].view(-1, self.cache.length, self._head_size)[:count, :length]
-            for block in (self.cache.keys, self.cache.values)
-        )
-        query = query.reshape(count, self._groups, self._head_size)
-        scores = torch.baddbmm(mask, query, keys.transpose(1, 2), alpha=self._scale)
+        count, size, length = mask.shape[0], self._head_size, mask.shape[-1]
+        memory, line = self.cache.memory[index], self.cache.length * size
+        begin = self.cache.num_rows * self._num_key_heads * line
+        keys = memory.as_strided((count, size, length), (line, 1, size))
+        values = memory.as_strided((count, length, size), (line, size, 1), begin)
+        query = query.reshape(count, self._groups, size)
+        scores = torch.baddbmm(mask, query, keys, alpha=self._scale)
         return torch.bmm(scores.softmax(-1), values)
-
-    def _of_heads(self, mask: torch.Tensor) -> torch.Tensor:
-        """Return a mask of rows as one of their key heads, `[rows * key heads, 1, length]`."""
-        return mask[:, 0].repeat_interleave(self._num_key_heads, 0)
 
     def prefill(self, parts: Sequence[PromptPart]) -> torch.Tensor:
         """Compute parts of prompts one after another, without padding."""
@@ -147,10 +163,10 @@ class FusedModule:
         )
         rows = torch.tensor([part.row for part in parts], device=device)
         rows = rows.repeat_interleave(torch.tensor(counts, device=device))
-        places = self._places(rows, positions)
+        places = (self._lines_of_rows()[rows] + positions[:, None]).view(-1)
         longest = max(part.start + len(part.ids) for part in parts)
         lasts = torch.tensor(counts, device=device).cumsum(0) - 1
-        hidden = F.embedding(ids, self._embedding)
+        hidden = torch.embedding(self._embedding, ids)
         cosines, sines = self._rotation(positions, longest)
         for index, layer in enumerate(self._layers):
             qkv = self._project(layer, hidden, cosines, sines)
@@ -162,11 +178,18 @@ class FusedModule:
             hidden = self._finish(layer, hidden, attended)
         return self._logits(hidden)
 
-    def _places(self, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Return where each token's keys and values lie, `[T * key heads]`."""
-        heads = self._num_key_heads
-        lines = rows[:, None] * heads + self._order_of(heads)
-        return (lines * self.cache.length + positions[:, None]).flatten()
+    def _lines_of_rows(self) -> torch.Tensor:
+        """Return where each row's heads begin in a layer's memory, `[rows, 2 * key heads]`.
+
+        First the heads of the keys, then those of the values, counted in vectors of one head.
+        """
+        shape = self.cache.num_rows, self.cache.length
+        if self._lines_of != shape:
+            heads = shape[0] * self._num_key_heads
+            keys = self._order_of(heads).view(shape[0], -1)
+            self._lines = torch.cat([keys, keys + heads], 1) * shape[1]
+            self._lines_of = shape
+        return self._lines
 
     def _attend(
         self, index: int, parts: Sequence[PromptPart], qkv: torch.Tensor, *, last_only: bool
@@ -220,38 +243,30 @@ class FusedModule:
         self, layer: _Layer, hidden: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor
     ) -> torch.Tensor:
         """Return rotated queries, rotated keys, and values, `[T, (heads + 2 key heads) * size]`."""
-        normed = F.rms_norm(hidden, hidden.shape[-1:], layer.first_norm, self._epsilon)
-        qkv = layer.qkv(normed)
-        heads = qkv.view(len(qkv), -1, self._head_size)
-        turned = heads[:, : self._num_heads + self._num_key_heads]
+        qkv = layer.qkv(layer.first_norm(hidden))
+        turned = qkv[:, : (self._num_heads + self._num_key_heads) * self._head_size]
+        turned = turned.view(qkv.shape[0], -1, self._head_size)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = turned[:, : self._num_heads], turned[:, self._num_heads :]
-            size = (self._head_size,)
-            query.copy_(F.rms_norm(query, size, layer.query_norm, self._epsilon))
-            key.copy_(F.rms_norm(key, size, layer.key_norm, self._epsilon))
-        half = self._head_size // 2
-        swapped = turned.view(len(qkv), -1, 2, half).flip(2).view(turned.shape)
+            query.copy_(layer.query_norm(query))
+            key.copy_(layer.key_norm(key))
+        swapped = turned.roll(self._head_size // 2, -1)
         turned.mul_(cosines).addcmul_(swapped, sines)
         return qkv
 
     def _write(self, index: int, places: torch.Tensor, qkv: torch.Tensor) -> None:
-        new = qkv[:, self._num_heads * self._head_size :]
-        width = self._num_key_heads * self._head_size
-        keys, values = new[:, :width], new[:, width:]
-        for blocks, part in ((self.cache.keys, keys), (self.cache.values, values)):
-            flat = blocks[index].view(-1, self._head_size)
-            flat.index_copy_(0, places, part.reshape(-1, self._head_size))
+        new = qkv[:, self._num_heads * self._head_size :].reshape(-1, self._head_size)
+        self.cache.memory[index].view(-1, self._head_size).index_copy_(0, places, new)
 
     def _finish(self, layer: _Layer, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-        """Return the layer's output for what its attention gave."""
+        """Return the layer's output for what its attention gave; `hidden` is written to."""
         hidden = layer.output.add_to(hidden, attended)
-        normed = F.rms_norm(hidden, hidden.shape[-1:], layer.second_norm, self._epsilon)
-        both = layer.gate_up(normed)
+        both = layer.gate_up(layer.second_norm(hidden))
         middle = F.silu(both[:, : self._middle]).mul_(both[:, self._middle :])
         return layer.down.add_to(hidden, middle)
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self._head(F.rms_norm(hidden, hidden.shape[-1:], self._final_norm, self._epsilon))
+        return self._head(self._final_norm(hidden))
 
     def _rotation(self, positions: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosines and signed sines of positions, `[T, 1, size]`."""
@@ -262,11 +277,6 @@ class FusedModule:
             self._cosines = cosines[0, :, None].clone()
             self._sines = torch.cat([-sines[..., :half], sines[..., half:]], -1)[0, :, None].clone()
         return self._cosines[positions], self._sines[positions]
-
-    def _added(self, mask: torch.Tensor) -> torch.Tensor:
-        """Return what a mask `[rows, length]` adds to scores; made once for all layers."""
-        added = torch.zeros(mask.shape, dtype=self.cache.dtype, device=mask.device)
-        return added.masked_fill_(~mask, -torch.inf)[:, None, None]
 
     def _order_of(self, count: int) -> torch.Tensor:
         """Return 0 .. count-1."""

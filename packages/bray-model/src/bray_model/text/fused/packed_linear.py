@@ -37,7 +37,7 @@ class PackedLinear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the product for `[N, inputs]`."""
-        if self._may_pack and _LEAST_ROWS <= len(x) <= _MOST_ROWS:
+        if self._may_pack and _LEAST_ROWS <= x.shape[0] <= _MOST_ROWS:
             product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
                 x, self._pack(), self.bias, "none", [], ""
             )
@@ -45,15 +45,15 @@ class PackedLinear:
         return F.linear(x, self.weight, self.bias)
 
     def add_to(self, summand: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Return `summand` plus the product."""
-        if self._may_pack and _LEAST_ROWS <= len(x) <= _MOST_ROWS:
+        """Return `summand` plus the product; `summand` may be written to."""
+        if self._may_pack and _LEAST_ROWS <= x.shape[0] <= _MOST_ROWS:
             total: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(
                 x, summand, self._pack(), self.bias, "add"
             )
             return total
         if self.bias is not None:
-            summand = summand + self.bias
-        return torch.addmm(summand, x, self._transposed)
+            summand += self.bias
+        return summand.addmm_(x, self._transposed)
 
     def _pack(self) -> torch.Tensor:
         if self._packed is None:

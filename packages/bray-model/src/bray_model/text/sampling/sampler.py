@@ -57,11 +57,11 @@ def sample(
         adjusted: Logits that are sampled from, `[N, V]`, where requests added something to them;
             raw log-probabilities are of `logits`.
     """
-    shifted = _shifted(logits)
-    chosen = shifted if adjusted is None else _shifted(adjusted)
     greedy = rows.temperature == 0
     if greedy.all():
-        return _greedy(shifted, chosen)
+        return _greedy(logits, adjusted)
+    shifted = _shifted(logits)
+    chosen = shifted if adjusted is None else _shifted(adjusted)
     plain = adjusted is None and bool((rows.temperature == 1).all())
     filtered = (rows.top_k > 0) | (rows.top_p < 1) | (rows.min_p > 0)
     scaled = chosen
@@ -93,10 +93,17 @@ def _shifted(logits: torch.Tensor) -> torch.Tensor:
     return wide - wide.amax(-1, keepdim=True)
 
 
-def _greedy(shifted: torch.Tensor, chosen: torch.Tensor) -> Sampled:
+def _greedy(logits: torch.Tensor, adjusted: torch.Tensor | None) -> Sampled:
     """Return the most probable tokens: each is certain under the distribution sampled from."""
-    ids = _argmax(chosen)
-    raw = _at(shifted, ids) - shifted.exp().sum(-1).double().log()
+    wide = logits.float()
+    if adjusted is None:
+        ids = _argmax(wide)
+        shifted = wide - wide.gather(-1, ids[:, None])
+        raw = shifted.exp_().sum(-1).double().log().neg()
+    else:
+        ids = _argmax(adjusted.float())
+        shifted = _shifted(wide)
+        raw = _at(shifted, ids) - shifted.exp().sum(-1).double().log()
     return _to_numpy(ids, raw * 0, raw)
 
 
