@@ -135,7 +135,7 @@ def test_serve_answers_the_official_client_follows_the_folder_and_drains(folder,
             for name in ("chat_sessions", "chat_episodes_total", "chat_completion_tokens_total"):
                 assert f"bray_{name}" in page.text
             with client.chat.completions.create(
-                model="gpt-mine", messages=HELLO, max_tokens=400, stream=True,
+                model="gpt-mine", messages=HELLO, max_tokens=100, stream=True,
                 extra_body={"ignore_eos": True},
             ) as stream:  # fmt: skip
                 first = next(iter(stream))
