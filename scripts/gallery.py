@@ -36,9 +36,8 @@ WIDTH = 320
 FRAME_MS = 80
 CPU = "process/cpu_cores{"
 MOST_BYTES = 190_000
-QUALITIES = (75, 60, 45, 30)
-LEAST = 15
-"""Quality of a picture that no other makes small enough."""
+FORMS = ((WIDTH, 75), (WIDTH, 60), (WIDTH, 45), (240, 45), (240, 30), (200, 20))
+"""Widths and qualities that are tried until a picture is small enough."""
 MOST_S = 10.0
 """A longer episode is shown so far."""
 LAST_MS = 900
@@ -48,10 +47,10 @@ PLAYED = re.compile(r"mean returns?:? (?P<returns>.+?)(?: ± \S+)?;? over \d+ \w
 HEAD = """\
 # Gallery
 
-Policies at play, each trained by the command below its picture, from nothing, with seed 1 if it says
-no other. An episode is the one of seed 1, whatever its return; it runs at the environment's own
-speed, 50 steps a second at most, and is cut after ten seconds. `bray watch TRIAL --save play.webp`
-makes such a picture of any trial; `bray zoo list` tells what other seeds reached.
+Policies at play, each trained by the command below its picture, from nothing, with seed 1 if it
+says no other. An episode is the one of seed 1, whatever its return; it runs at the speed of the
+environment, 50 steps a second at most, and is cut after ten seconds. `bray zoo list` tells what
+other seeds reached; `bray watch TRIAL --save play.webp` makes such a picture of any trial.
 
 <div class="grid cards" markdown>
 """
@@ -140,13 +139,17 @@ def chosen(frames: Sequence[tuple[Image.Image, int]]) -> list[tuple[Image.Image,
 
 
 def encoded(frames: Sequence[tuple[Image.Image, int]]) -> bytes:
-    """Return the picture, as good as `MOST_BYTES` allow."""
+    """Return the picture, in the first of `FORMS` that `MOST_BYTES` allow, or the last."""
     width, height = frames[0][0].size
-    size = (WIDTH, round(height * WIDTH / width)) if width > WIDTH else (width, height)
-    images = [frame.resize(size, Image.Resampling.LANCZOS) for frame, _ in frames]
     times = [lasts for _, lasts in frames]
-    tried = (written(images, times, quality) for quality in QUALITIES)
-    return next((one for one in tried if len(one) <= MOST_BYTES), written(images, times, LEAST))
+    content = b""
+    for most, quality in FORMS:
+        size = (most, round(height * most / width)) if width > most else (width, height)
+        images = [frame.resize(size, Image.Resampling.LANCZOS) for frame, _ in frames]
+        content = written(images, times, quality)
+        if len(content) <= MOST_BYTES:
+            break
+    return content
 
 
 def written(images: Sequence[Image.Image], times: list[int], quality: int) -> bytes:
