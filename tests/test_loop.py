@@ -20,6 +20,16 @@ from bray_core import codec
 from bray_core.cli import main
 
 BRAY = [sys.executable, "-m", "bray_core.cli"]
+SEVERAL = """\
+trainers:
+  near: {algorithm: dqn, steps_per_collect: 8, replays_per_collect: 32}
+  far: {algorithm: dqn, steps_per_collect: 8, replays_per_collect: 32}
+sources:
+  near: {kind: environments, environment: CartPole-v1, agents: {agent: near}}
+  far: {kind: environments, environment: CartPole-v1, agents: {agent: far}}
+goal: {agent: near, max_frames: 1000000}
+"""
+"""Two policies, which take turns with training."""
 SHORT = ("goal.episode_return=20", "goal.evaluate_at=30", "goal.evaluation_episodes=8")
 """A goal that an almost untrained policy reaches."""
 
@@ -177,6 +187,42 @@ def test_ctrl_c_leaves_nothing_and_a_rerun_resumes(
     version = re.search(r"resuming .* from policy version (\d+)", words)
     assert version is not None
     assert int(version.group(1)) >= 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("dqn", "CartPole-v1", "steps_per_collect=8", "replays_per_collect=64"),
+        ("several.yaml",),
+    ],
+    ids=["one", "several"],
+)
+def test_ctrl_c_in_the_midst_of_training_saves_what_was_learnt(
+    tmp_path: Path, settings: tuple[str, ...]
+) -> None:
+    """Off-policy training takes nearly all the time: most interrupts come within a step."""
+    (tmp_path / "several.yaml").write_text(SEVERAL)
+    command = [*BRAY, "train", *settings, "--trial", "./trial", "--goal", "600"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path
+    )
+    with process:
+        assert process.stdout is not None
+        words = next((line for line in process.stdout if re.search(r"version [2-9]", line)), "")
+        assert words, "it ended before it was interrupted"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=30)[0]
+    assert process.returncode == 130, rest
+    assert list((tmp_path / "trial" / "checkpoints").iterdir())
+    again = subprocess.run(
+        [*command, "--frames", "1"], capture_output=True, text=True, cwd=tmp_path, timeout=100
+    )
+    resumed = re.search(r"resuming .* version (\d+), ([\d,]+) (?:frames|agent steps)", again.stdout)
+    assert resumed is not None, again.stdout + again.stderr
+    seen = re.search(r"frames ([\d,]+) of", words)
+    assert seen is not None
+    assert int(resumed[2].replace(",", "")) >= int(seen[1].replace(",", ""))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from bray_actor import Played
 from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
 from bray_core import metrics
+from bray_core.process.held_interrupts import held_interrupts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +138,8 @@ class SeveralTurns:
         played = merged(self._sources, self._main)
         self._after(played)
         frames = played.frames_by_seat
-        self._train({name: due(frames.get(name, 0)) for name, due in self._due.items()})
+        with held_interrupts():  # steps that are torn have no checkpoint
+            self._train({name: due(frames.get(name, 0)) for name, due in self._due.items()})
         return played
 
     def _train(self, replays: Mapping[str, int]) -> None:
@@ -148,7 +150,7 @@ class SeveralTurns:
         self._is_training = False
 
     def save(self) -> bool:
-        """Write checkpoints, unless an interrupt came in the middle of a step."""
+        """Write checkpoints, unless a second interrupt tore a step."""
         if not self._is_training:
             self.end()
         return not self._is_training

@@ -27,6 +27,7 @@ from bray.training.loop_state import LoopState, checkpoints_in
 from bray.training.progress import display
 from bray_actor.episodes import PlayedEpisode
 from bray_core.cli import check_interrupted
+from bray_core.process.held_interrupts import deliver_interrupt, held_interrupts
 from bray_core.trials import trial_requests
 from bray_core.trials.trial_requests import TrialRequest
 
@@ -157,6 +158,7 @@ class Loop:
         """Add what was played, and tell of it."""
         self._state.frames += played.frames
         self._state.returns.extend(played.returns)
+        deliver_interrupt()
         check_interrupted()
         self._run.callbacks.episodes(episodes_of(played))
         self._run.report(self._figures(), self._save)
@@ -318,10 +320,12 @@ class Turns:
         played = self._source.poll()
         replays = self._due(played.frames)
         if replays:
-            self._is_training = True
-            self._trainer.run(replays, checkpoint=False)  # the next turn does not wait for the disk
-            self._is_training = False
-            self._replays += replays
+            with held_interrupts():  # a step that is torn has no checkpoint
+                self._is_training = True
+                # The next turn does not wait for the disk.
+                self._trainer.run(replays, checkpoint=False)
+                self._is_training = False
+                self._replays += replays
         return played
 
     def _due(self, new_frames: int) -> int:
@@ -335,7 +339,7 @@ class Turns:
         return max(0, int(self._frames * turn.replays_per_frame) - self._replays)
 
     def save(self) -> bool:
-        """Write a checkpoint, unless an interrupt came in the middle of a step."""
+        """Write a checkpoint, unless a second interrupt tore a step."""
         if not self._is_training:
             self._trainer.run(0)
         return not self._is_training

@@ -1,0 +1,68 @@
+"""Ctrl-C that waits until what must not be torn is done.
+
+    with held_interrupts():
+        train()              # Ctrl-C is noted
+    count()
+    deliver_interrupt()      # here it is raised, if one came
+
+A step of training that is torn leaves weights of which no checkpoint can be written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_WORDS = b"stopping after what is being trained on now; Ctrl-C once more stops at once, unsaved\n"
+_held: Callable[[], Any] | None = None
+"""Hands the signal that was held to the handler that it was for."""
+
+
+@contextlib.contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Return a context within which the first Ctrl-C, or SIGTERM, is held; a second one is not.
+
+    Only handlers in Python are kept waiting, such as the one that raises KeyboardInterrupt. Threads
+    other than the main one are never interrupted: there it changes nothing.
+    """
+    global _held
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _held = None
+    handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        global _held
+        if _held is not None:
+            _held = None
+            handlers[number](number, frame)
+            return
+        _held = partial(handlers[number], number, None)
+        os.write(2, _WORDS)
+
+    for number in _SIGNALS:
+        handler = signal.getsignal(number)
+        if callable(handler):
+            handlers[number] = handler
+            signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def deliver_interrupt() -> None:
+    """Let the signal that was held do what it would have done; most often KeyboardInterrupt."""
+    global _held
+    held, _held = _held, None
+    if held is not None:
+        held()
