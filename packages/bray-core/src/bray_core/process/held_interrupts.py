@@ -56,8 +56,8 @@ def held_interrupts() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for held, handler in handlers.items():
+            signal.signal(held, handler)
 
 
 def deliver_interrupt() -> None:
