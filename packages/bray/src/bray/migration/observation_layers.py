@@ -17,7 +17,8 @@ from bray_core import nested
 from bray_core.spaces import Spaces
 
 _FIRST = "0.weight"
-_LOW, _SPAN = 0.0, 1.0
+_AS_IT_IS = 0.0, 1.0
+"""Lowest value and width of the range of a number that is no share of one."""
 
 
 def as_bray_reads(weights: Mapping[str, Tensor], spaces: Spaces) -> dict[str, Tensor]:
@@ -34,16 +35,15 @@ def as_bray_reads(weights: Mapping[str, Tensor], spaces: Spaces) -> dict[str, Te
     theirs = list(space) if isinstance(space, dict) else [""]
     parts = {name: _leaves(space[name] if name else space) for name in theirs}
     sizes = [sum(leaf.size for leaf in parts[name]) for name in theirs]
-    starts = dict(zip(theirs, torch.tensor([0, *sizes]).cumsum(0).tolist(), strict=False))
-    ours = [leaf for name in sorted(theirs) for leaf in parts[name]]
-    order = [
-        starts[name] + column
+    columns_of = dict(zip(theirs, torch.split(torch.arange(sum(sizes)), sizes), strict=True))
+    order = torch.cat([columns_of[name] for name in sorted(theirs)])
+    units = [
+        leaf.scale or _AS_IT_IS
         for name in sorted(theirs)
-        for column in range(sum(leaf.size for leaf in parts[name]))
+        for leaf in parts[name]
+        for _ in range(leaf.size)
     ]
-    units = [(leaf.scale or (_LOW, _SPAN), leaf.size) for leaf in ours]
-    low = torch.cat([torch.full((size,), one[0], dtype=torch.float64) for one, size in units])
-    span = torch.cat([torch.full((size,), one[1], dtype=torch.float64) for one, size in units])
+    low, span = torch.tensor(units, dtype=torch.float64).unbind(1)
     fitted = dict(weights)
     for name, weight in weights.items():
         if name.endswith(_FIRST) and weight.ndim == 2 and weight.shape[1] >= len(order):
