@@ -542,6 +542,33 @@ def test_process_1_can_be_the_parent_as_in_a_container(tmp_path: Path) -> None:
     server.close()
 
 
+def test_a_gamecore_that_is_ended_within_a_step_is_not_made_anew(tmp_path: Path) -> None:
+    thread = serve(Balance())
+    (tmp_path / "long_steps.py").write_text(
+        "import time\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class LongSteps(CartPoleEnv):\n"
+        "    def step(self, action):\n"
+        "        time.sleep(0.5)\n"
+        "        return super().step(action)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bray_actor.gamecores.gamecore"]
+        + ["--address", thread.addresses[0]]
+        + ["--make", '{"environment": "long_steps:LongSteps"}'],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while thread.stats()["requests"] < 2:
+        time.sleep(0.02)  # it is within a step soon, and for long
+    time.sleep(0.2)
+    process.terminate()
+    _, said = process.communicate(timeout=10)
+    thread.close()
+    assert (process.returncode, said) == (0, "")
+
+
 def test_gamecores_die_with_their_parent() -> None:
     thread = serve(Balance())
     script = (

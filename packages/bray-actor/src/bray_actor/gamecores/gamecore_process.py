@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from typing import NoReturn
 
 from bray_core.errors import BrayError, ServiceError
 from bray_core.metrics import uplink
@@ -33,11 +32,6 @@ def die_with_parent(parent: int | None) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG
     if parent is not None and os.getppid() != parent:  # it went before we could ask
         sys.exit(0)
-
-
-def exit_quietly(number: int, frame: object) -> NoReturn:
-    """End the process without a traceback, as a handler of a signal."""
-    sys.exit(0)
 
 
 def play_on(game: Callable[[], object]) -> None:
@@ -92,10 +86,11 @@ def run_process(
     Returns:
         The code with which the process shall end.
     """
-    signal.signal(signal.SIGTERM, exit_quietly)
-    die_with_parent(options.parent)
-    uplink.join("gamecore", options.lane_offset // max(1, lanes))
     try:
+        # Not an exit: a game that calls `sys.exit` is made anew and played on.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        die_with_parent(options.parent)
+        uplink.join("gamecore", options.lane_offset // max(1, lanes))
         with _only_the_answer_is_printed(options.json):
             if is_endless:
                 play_on(game)
