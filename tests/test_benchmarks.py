@@ -77,3 +77,26 @@ def test_the_harness_tells_medians_ratios_and_the_machine() -> None:
     assert found["options"]["rounds"] == "1"
     assert found["machine"]["cores"] >= 1
     assert any("bray --help" in line for line in found["printed"])
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
+@pytest.mark.parametrize(
+    ("script", "result", "table", "names"),
+    [
+        ("training/cartpole", "cartpole", ("CPU of all processes", "s"), ("bray", "sb3")),
+        (
+            "micro/model_http",
+            "model_http",
+            ("small over HTTP", "requests/s"),
+            ("bray, /step", "mosec"),
+        ),
+    ],
+)
+def test_the_front_page_tells_the_ratios_that_were_kept(
+    page: str, script: str, result: str, table: tuple[str, str], names: tuple[str, str]
+) -> None:
+    kept = json.loads((FOLDER / f"results/{result}.json").read_text())
+    (rows,) = (t["rows"] for t in kept["tables"] if (t["title"], t["unit"]) == table)
+    ours, peers = ({row["name"]: row["ratio"] for row in rows}[name] for name in names)
+    (told,) = re.findall(rf"{script}\.py\)[^|]*\|[^|]*\| ([\d.]+)", (ROOT / page).read_text())
+    assert told == f"{ours / peers:.1f}"
