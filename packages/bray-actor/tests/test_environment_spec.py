@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from bray_core.errors import BrayError, ConfigError, SpecError
 from bray_server import ServerThread
 
 GAMES = """
-import os
+import os, signal
 import gymnasium, numpy as np
 from gymnasium import spaces
 
@@ -123,6 +123,12 @@ class Loud(Push):
 class Leaving(Push):
     def step(self, action):
         raise SystemExit(3)
+
+class Ended(Push):
+    def step(self, action):
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            pass
 
 class Many(gymnasium.vector.VectorEnv):
     pass
@@ -407,6 +413,20 @@ def test_a_game_that_ends_the_program_counts_as_raised(games: str, stepping: Any
     environments.close()
 
 
+def test_a_program_that_is_ended_within_a_step_ends(games: str) -> None:
+    def leave(number: int, frame: object) -> NoReturn:
+        raise SystemExit(143)
+
+    env = EnvironmentSpec(environment=f"{games}:Ended").make()
+    env.reset(seed=1)
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            env.step(0)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_what_a_game_prints_is_no_answer_of_its_process(games: str) -> None:
     server = ServerThread(Zero)
     words = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--env", f"{games}:Loud"]
@@ -476,6 +496,19 @@ def test_a_process_that_was_killed_is_started_again(games: str) -> None:
     observation, reward, *_ = environments.step(np.zeros(2, np.int64))
     assert reward.tolist() == [1.0, 1.0]
     np.testing.assert_allclose(observation, np.full((2, 2), 0.1))
+    environments.close()
+
+
+@pytest.mark.timeout(120)
+def test_processes_outlive_the_terminal_until_all_is_saved(games: str) -> None:
+    errors()
+    environments = EnvironmentSpec(environment=f"{games}:Push", stepping="processes").make_vector(2)
+    environments.reset(seed=1)
+    for process in environments.processes:
+        os.kill(process.pid, signal.SIGHUP)
+    time.sleep(0.2)
+    _, _, _, truncated, _ = environments.step(np.zeros(2, np.int64))
+    assert (truncated.tolist(), errors()) == ([False, False], 0)
     environments.close()
 
 

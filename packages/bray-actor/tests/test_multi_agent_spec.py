@@ -316,6 +316,19 @@ def test_an_environment_that_raises_is_made_anew() -> None:
     game.close()
 
 
+def test_a_game_of_several_that_ends_the_program_is_made_anew() -> None:
+    class Leaving(Pair):
+        def step(self, actions: Any) -> Any:
+            raise SystemExit(3)
+
+    game = RecoveringGame(lambda: ParallelGame(Leaving()), "pair")
+    game.reset(5)
+    ticks = game.step({"a": np.array(0), "b": np.array(0)})
+    assert ticks["a"].truncated
+    assert ticks["a"].info[ERROR].startswith("SystemExit: 3")
+    game.close()
+
+
 def test_one_that_keeps_failing_ends_the_run() -> None:
     game = RecoveringGame(lambda: ParallelGame(Pair(fails_at=1)), "pair")
 

@@ -553,9 +553,11 @@ def test_a_gamecore_that_is_ended_within_a_step_is_not_made_anew(tmp_path: Path)
         "        return super().step(action)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "bray_actor.gamecores.gamecore"]
-        + ["--address", thread.addresses[0]]
-        + ["--make", '{"environment": "long_steps:LongSteps"}'],
+        [
+            *(sys.executable, "-m", "bray_actor.gamecores.gamecore"),
+            *("--address", thread.addresses[0]),
+            *("--make", '{"environment": "long_steps:LongSteps"}'),
+        ],
         cwd=tmp_path,
         stderr=subprocess.PIPE,
         text=True,

@@ -44,6 +44,18 @@ def sleep(options):
     finally:
         print("cleaned up")
 
+def save(options):
+    from pathlib import Path
+    from bray_core.process.held_interrupts import deliver_interrupt, held_interrupts
+    with held_interrupts():
+        print("ready", flush=True)
+        time.sleep(1)
+    try:
+        deliver_interrupt()
+    finally:
+        print("saving", flush=True)
+        (Path(__file__).parent / "saved").touch()
+
 def note(options):
     try:
         print("ready", flush=True)
@@ -128,6 +140,7 @@ sleeper = Command("demo-sleep", "sleeps", nothing, sleep)
 hanger = Command("demo-hang", "hangs", nothing, hang)
 loser = Command("demo-lose", "loses Ctrl-C", nothing, lose)
 chatter = Command("demo-chat", "talks", nothing, chat)
+saver = Command("demo-save", "saves", nothing, save)
 """
 ENTRIES = """[bray.commands]
 demo-show = bray_demo:shower
@@ -144,6 +157,7 @@ demo-destroy = bray_demo:destroyer
 demo-convert = bray_demo:converter
 demo-swallow = bray_demo:swallower
 demo-end = bray_demo:ender
+demo-save = bray_demo:saver
 """
 SLOW_MODULE = """
 import time
@@ -283,10 +297,23 @@ def interrupt(
     return process.returncode, output, errors
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_command_cleans_up(environment: dict[str, str], number: int) -> None:
     done = interrupt(environment, "demo-sleep", number)
     assert done == (130, b"cleaned up\n", b"stopped\n")
+
+
+def test_a_command_whose_terminal_closes_cleans_up(environment: dict[str, str]) -> None:
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        command("demo-save"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        assert os.read(ours, 5) == b"ready"
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(30) == 130
+    assert (Path(environment["PYTHONPATH"]) / "saved").exists()
 
 
 def test_what_failed_while_a_command_cleaned_up_is_said(environment: dict[str, str]) -> None:
@@ -306,7 +333,7 @@ def test_a_command_that_does_not_end_cleaning_up_is_ended(environment: dict[str,
     assert time.monotonic() - start < 8
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_import_is_not_torn_by_a_signal(
     environment: dict[str, str], tmp_path: Path, number: int
 ) -> None:
@@ -314,7 +341,7 @@ def test_an_import_is_not_torn_by_a_signal(
     assert interrupt(environment, "demo-load", number) == (130, b"loaded\n", b"stopped\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("where", ["bray_core.cli", "bray_core.entry"])
 def test_before_a_command_begins_a_signal_ends_it_at_once(
     tmp_path: Path, number: int, where: str
@@ -349,10 +376,12 @@ def test_the_command_begins_with_next_to_nothing_loaded() -> None:
 
 
 def test_handlers_are_given_back_to_a_program_that_calls_it(environment: dict[str, str]) -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     with pytest.raises(SystemExit):
         cli.main(["--version"])
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [
+        signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ] == before
 
 
 def test_an_interrupt_that_got_lost_is_found(environment: dict[str, str]) -> None:

@@ -90,9 +90,9 @@ def test_overrides_win(tmp_path: Path) -> None:
             r":2:\d+: part\.kind: expected one of 'queue', 'replay', got 'quene'",
         ),
         ("part:\n  sizes: [1, x]", r":2:\d+: part\.sizes\[1\]: expected a whole number, got 'x'"),
-        ("part:\n  sizes: 3", r":2:\d+: part\.sizes: expected a list, got 3"),
+        ("part:\n  sizes: 3", r":2:\d+: part\.sizes: expected a list, got 3: write \[3\]"),
         ("part:\n  sizes: 3,4", r":2:\d+: part\.sizes: expected a list such as \[3,4\], got '3,4'"),
-        ("part: 3", r":1:\d+: part: expected settings of Part, got 3"),
+        ("part: 3", r":1:\d+: part: expected settings of Part, got 3: write \{\w+: …\}"),
         ("- 1", r":1:\d+: top level: expected settings of Whole"),
         ("count: 1\ncount: 2", r":2:\d+: count: given twice"),
         ("count: [", r":\d:\d+: not valid YAML"),
@@ -156,7 +156,7 @@ def test_text_that_is_no_yaml_is_one_problem() -> None:
     [
         ("count", "expected key=value, got 'count'"),
         ("cont=1", "command line: cont: unknown key, did you mean 'count'"),
-        ("count.x=1", "count has no settings below it"),
+        ("count.x=1", r"count has no settings below it: .* got 1 \(.*\.yaml:1:1\)"),
         ("part.rate=slow", r"command line: part\.rate: expected a number"),
         ("part.rate=-1", r"command line: part\.rate: expected more than 0"),
     ],
@@ -164,6 +164,12 @@ def test_text_that_is_no_yaml_is_one_problem() -> None:
 def test_overrides_are_checked_alike(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_yaml(write(tmp_path, "count: 1\n"), Whole, [override])
+
+
+def test_what_no_override_can_change_is_told_where_it_stands(tmp_path: Path) -> None:
+    words = r"top level has no settings below it: expected them by name, got \['part'\] \(.*:1:1\)"
+    with pytest.raises(ConfigError, match=words):
+        load_yaml(write(tmp_path, "- part\n"), Whole, ["part.rate=1"])
 
 
 def test_variables_of_the_environment_win_over_the_file_and_lose_to_the_command_line(

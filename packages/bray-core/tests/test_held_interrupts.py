@@ -45,6 +45,19 @@ def test_the_first_is_raised_where_it_is_asked_for(capfd: pytest.CaptureFixture[
     assert capfd.readouterr().err == said
 
 
+def test_a_terminal_that_closes_is_a_signal_to_end(capfd: pytest.CaptureFixture[str]) -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: seen.append(number))
+    with held_interrupts():
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(0.01)
+        assert seen == []
+    deliver_interrupt()
+    assert seen == [signal.SIGHUP]
+    signal.signal(signal.SIGHUP, before)
+    assert "stopping after" in capfd.readouterr().err
+
+
 def test_a_second_one_does_not_wait() -> None:
     done = []
 

@@ -246,6 +246,28 @@ def test_a_loss_that_is_no_scalar_is_refused():
         make(Source(1), Wide).run(1)
 
 
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (
+            lambda loss: loss,
+            r"loss: expected `return loss, terms`, got a Tensor: write `loss, \{\}`",
+        ),
+        (lambda loss: None, "loss: expected `return loss, terms`, got a NoneType"),
+        (lambda loss: (0.5, {}), "loss: expected a tensor, got 0.5"),
+        (lambda loss: (loss.detach(), {}), "depends on what is trained, got a constant: leave out"),
+        (lambda loss: (loss, {"kl": "low"}), "loss: kl: expected a number, got 'low'"),
+    ],
+)
+def test_what_a_loss_must_not_return_is_refused(returned, words):
+    class Wrong(Mean):
+        def loss(self, batch, step):
+            return returned(self.module(batch["x"]).mean())
+
+    with pytest.raises(SpecError, match=words):
+        make(Source(1), Wrong).run(1)
+
+
 def test_eval_switches_the_module_and_back():
     class Modes(Mean):
         def loss(self, batch, step):

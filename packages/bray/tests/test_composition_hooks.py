@@ -146,3 +146,6 @@ def test_a_game_is_an_episode_of_who_plays_in_it() -> None:
     assert episode_of(played._replace(metrics=told), "main") == PlayedEpisode(2.0, 5, expected)
     assert episode_of(played._replace(scores={}), "v3") == PlayedEpisode(-1.0, 5)
     assert episode_of(played, "rival") is None
+    seated = played._replace(seats={**names, "late": "main", "never": "rival"})
+    assert episode_of(seated, "main") == PlayedEpisode(2.0, 5, {"score": 0.75})
+    assert episode_of(seated, "rival") is None, "its agent never came"

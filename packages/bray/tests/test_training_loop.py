@@ -287,6 +287,21 @@ class TestProgress:
         self.launch(tmp_path, Goal(max_frames=60))
         assert self.outcome.frames == 60
 
+    def test_on_ray_the_first_checkpoint_may_be_that_of_ctrl_c(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The trainer writes it where the run is closed, after the loop has ended."""
+        monkeypatch.setattr(bray.Run, "is_local", False)
+
+        def listener(figures: Any, parts: Parts) -> None:
+            if figures["frames"] == 40:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            self.broken_launch(tmp_path, made := [], listener)
+        made[0].write()
+        assert json.loads(self.path(tmp_path).read_text())["frames"] == 40
+
     def test_ctrl_c_writes_a_checkpoint_between_turns(self, tmp_path: Path) -> None:
         def listener(figures: Any, parts: Parts) -> None:
             if figures["frames"] == 40:

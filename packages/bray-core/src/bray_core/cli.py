@@ -14,7 +14,7 @@ import sys
 import time
 
 from bray_core import lazy
-from bray_core.interrupt import EXIT_INTERRUPTED, end_at_once
+from bray_core.interrupt import EXIT_INTERRUPTED, end_at_once, leave_closed_terminal
 
 TYPE_CHECKING = False  # as `typing` says it, which takes ten milliseconds to load
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ trainer finishes its replay, which takes seconds with convolutions; ended earlie
 shared memory behind."""
 _RETRY_S = 0.02
 _MAX_IMPORT_S = 10.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 __getattr__, __dir__ = lazy.attach(
     __name__,
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code.
 
     A `BrayError` becomes one line on standard error and exit code 2 (`BRAY_DEBUG=1` shows where
-    it came from); Ctrl-C and SIGTERM end with 130 after the command has cleaned up.
+    it came from); Ctrl-C, SIGTERM and SIGHUP end with 130 after the command has cleaned up.
     """
     before = _handle(end_at_once)  # nothing is there yet that would have to be cleaned up
     hook = sys.unraisablehook
@@ -120,7 +120,7 @@ def _say_notes(error: BaseException) -> None:
 
 
 def _handle(handler: Any) -> dict[int, Any]:
-    """Set a handler of Ctrl-C and SIGTERM; a signal that is ignored stays ignored.
+    """Set a handler of Ctrl-C, SIGTERM and SIGHUP; a signal that is ignored stays ignored.
 
     Returns the handlers before; none in a thread other than the main one, which alone has handlers.
     """
@@ -137,6 +137,7 @@ def _handle(handler: Any) -> dict[int, Any]:
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     global _interrupted_s, _is_due, _main_thread
+    leave_closed_terminal()
     _main_thread = _thread.get_ident()  # handlers run in no other
     if _interrupted_s is None:
         _interrupted_s = time.monotonic()

@@ -8,7 +8,7 @@ import _signal  # type: ignore[import-not-found]
 
 from bray_core.interrupt import end_at_once
 
-_SIGNALS = (_signal.SIGINT, _signal.SIGTERM)
+_SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
 
 def main() -> int:

@@ -163,8 +163,19 @@ class Stepper:
         if given is not None:
             return self._checked(given[0]), given[1]
         with self.autocast():
-            value, parts = self._loss(batch, steps)
+            returned = self._loss(batch, steps)
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            kind = type(returned).__name__
+            raise SpecError(
+                f"loss: expected `return loss, terms`, got a {kind}: write `loss, {{}}`"
+            )
+        value, parts = returned
         losses = self._checked(value)
+        if not all(loss.requires_grad for loss in losses.values()):
+            raise SpecError(
+                "loss: expected one that depends on what is trained, got a constant: leave out "
+                "torch.no_grad() and .detach()"
+            )
         for index, (name, loss) in enumerate(losses.items()):
             # A product with 1 would still cost a kernel.
             scaled = loss if share == 1 else loss * share
@@ -186,6 +197,8 @@ class Stepper:
                     f"loss: {name!r}: expected losses named as the optimisers "
                     f"({', '.join(map(repr, self.optimizers))})"
                 )
+            if not isinstance(loss, Tensor):
+                raise SpecError(f"loss: expected a tensor, got {loss!r:.100}")
             if loss.ndim:
                 raise SpecError(
                     f"loss: expected a scalar, got shape {tuple(loss.shape)}: "

@@ -13,6 +13,7 @@ from bray_actor.environments.error_words import RAISED, error_words
 from bray_actor.environments.outcomes import check_reset
 from bray_core import nested
 from bray_core.errors import BrayError, SpecError
+from bray_core.process.signal_errors import raise_if_of_signal
 
 MASK = "action_mask"
 _ATTEMPTS = 3
@@ -50,6 +51,7 @@ def _tells_mask(env: Any, name: str) -> bool:
             check_reset(env.observation_space, begun)
             return MASK in begun[1]
         except RAISED as error:  # the boundary to code of others
+            raise_if_of_signal(error)
             last = error
     raise BrayError(
         f"environment: {name}: reset failed {_ATTEMPTS} times, the last time with "

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from bray_actor.environments.error_words import error_words
+from bray_actor.environments.error_words import RAISED, error_words
 from bray_core import metrics
 from bray_core.errors import BrayError
+from bray_core.process.signal_errors import raise_if_of_signal
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +109,7 @@ class Renewal(ErrorLimit):
             BrayError: there were too many errors.
         """
         while True:
+            raise_if_of_signal(error)
             words = error_words(error)
             self._num_errors += 1
             if self._reports:
@@ -117,7 +119,7 @@ class Renewal(ErrorLimit):
                 self.close(broken)
                 broken = self._make()
                 begin(broken)
-            except Exception as another:  # noqa: BLE001  the boundary to code of others
+            except RAISED as another:  # the boundary to code of others
                 error = another
             else:
                 return words
@@ -126,7 +128,8 @@ class Renewal(ErrorLimit):
         """Close an environment; the log says it where that raises, the first time."""
         try:
             env.close()
-        except Exception as error:  # noqa: BLE001  the boundary to code of others
+        except RAISED as error:  # the boundary to code of others
+            raise_if_of_signal(error)
             words = f"close: {error_words(error)}"
             if words not in _logged:
                 _logged.add(words)

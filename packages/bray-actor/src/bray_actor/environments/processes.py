@@ -17,6 +17,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bray_actor.environments.error_limit import ERROR, ErrorLimit, renewed_seed, tell_error
 from bray_core.errors import BrayError, DeadlineError
+from bray_core.process.hangups import children_ignore_hangups
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +79,10 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         context.set_forkserver_preload(["bray_actor.environments.processes"])
         make = partial(_make_in_process, self._make, os.getpid())
         try:
-            return _QuietEnvironments(
-                [make] * self.num_envs, context=_START, autoreset_mode=AutoresetMode.SAME_STEP
-            )
+            with children_ignore_hangups():
+                return _QuietEnvironments(
+                    [make] * self.num_envs, context=_START, autoreset_mode=AutoresetMode.SAME_STEP
+                )
         except _DIED as error:
             raise BrayError(
                 f"environment: a process of {self._name} ended before it had an environment: what "

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from bray_actor.environments.error_words import RAISED, error_words
 from bray_core.config import from_mapping
 from bray_core.errors import BrayError, ConfigError
+from bray_core.process.signal_errors import raise_if_of_signal
 from bray_core.process.user_modules import find_named_code
 
 S = TypeVar("S")
@@ -65,6 +66,7 @@ def made_with(make: Callable[..., Any], environment: str, kwargs: Mapping[str, A
             f"environment: {environment} needs a package that is not installed: {error}"
         ) from error
     except RAISED as error:
+        raise_if_of_signal(error)
         if isinstance(error, TypeError) and "argument" in str(error):
             if "missing" in str(error):
                 words = f"needs more: {error}: write `kwargs.name=value`"
@@ -92,6 +94,7 @@ def wrapped(wrapper: str, environment: Any) -> Any:
     except BrayError:
         raise
     except RAISED as error:
+        raise_if_of_signal(error)
         raise ConfigError(
             f"wrappers: {wrapper}: called with the environment it raised {error_words(error)}: "
             "where it takes arguments, name a function of yours that gives them"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bray_actor.environments.error_limit import ERROR, Renewal
+from bray_actor.environments.error_words import RAISED
 from bray_actor.multi_agent.environment import (
     AgentTick,
     MultiAgentEnvironment,
@@ -75,7 +76,7 @@ class RecoveringGame:
                 return self._reset(seed, options)
             except BrayError:
                 raise
-            except Exception as error:  # noqa: BLE001  the boundary to code of others
+            except RAISED as error:  # the boundary to code of others
                 self._renewal.renew(self._game, self._begin, error)
                 seed = self._renewal.next_seed()
 
@@ -97,7 +98,7 @@ class RecoveringGame:
             return self._game.step(actions)
         except BrayError:
             raise
-        except Exception as error:  # noqa: BLE001  the boundary to code of others
+        except RAISED as error:  # the boundary to code of others
             info = {ERROR: self._renewal.renew(self._game, self._begin, error)}
             return {agent: AgentTick(None, truncated=True, info=info) for agent in actions}
 

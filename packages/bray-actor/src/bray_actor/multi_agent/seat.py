@@ -31,7 +31,7 @@ class GameResult(NamedTuple):
     seats: Mapping[str, str]
     """Name of the seat by agent."""
     returns: Mapping[str, float]
-    """Sum of the rewards by agent."""
+    """Sum of the rewards by agent; those that never came to act are absent."""
     lengths: Mapping[str, int]
     """Number of actions by agent."""
     scores: Mapping[str, float] = {}

@@ -19,7 +19,9 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from bray_core.interrupt import leave_closed_terminal
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WORDS = b"stopping after what is being trained on now; Ctrl-C once more stops at once, unsaved\n"
 _held: Callable[[], Any] | None = None
 """Hands the signal that was held to the handler that it was for."""
@@ -27,7 +29,7 @@ _held: Callable[[], Any] | None = None
 
 @contextlib.contextmanager
 def held_interrupts() -> Iterator[None]:
-    """Return a context within which the first Ctrl-C, or SIGTERM, is held; a second one is not.
+    """Return a context within which the first Ctrl-C, SIGTERM or SIGHUP is held, no second one.
 
     Only handlers in Python are kept waiting, such as the one that raises KeyboardInterrupt. Threads
     other than the main one are never interrupted: there it changes nothing.
@@ -46,6 +48,7 @@ def held_interrupts() -> Iterator[None]:
             handlers[number](number, frame)
             return
         _held = partial(handlers[number], number, None)
+        leave_closed_terminal()
         os.write(2, _WORDS)
 
     for number in _SIGNALS:

@@ -79,7 +79,9 @@ def import_user_code(where: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         from bray_core.process.raised_words import raised_words
+        from bray_core.process.signal_errors import raise_if_of_signal
 
+        raise_if_of_signal(error)
         raise ImportError(f"it raised {raised_words(error)}") from error
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM while Ray runs: the program's own handler stays, never Ray's."""
+"""SIGTERM and SIGHUP while Ray runs: the program's own handlers stay, never Ray's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from types import FrameType
 from typing import NoReturn
 
 from ray._private import utils as ray_utils
+
+from bray_core.process.hangups import children_ignore_hangups
 
 
 @contextlib.contextmanager
@@ -27,7 +29,8 @@ def keep_sigterm_handler() -> Iterator[None]:
     handler = signal.getsignal(signal.SIGTERM)
     ray_utils.set_sigterm_handler, before = lambda handler: None, ray_utils.set_sigterm_handler
     try:
-        yield
+        with children_ignore_hangups():
+            yield
     finally:
         ray_utils.set_sigterm_handler = before
         if handler is not None:  # anew: a handler in C++ before it would print a stack of its own

@@ -110,7 +110,8 @@ class SettingsBuilder:
         if value.value is None and path:
             value = Value({}, value.place)
         if not isinstance(value.value, dict):
-            return self._wrong(value, path, f"settings of {schema.__name__}")
+            near = f": write {{{written_name(dataclasses.fields(schema)[0])}: …}}, by name"
+            return self._wrong(value, path, f"settings of {schema.__name__}", near)
         fields = {written_name(f): f for f in dataclasses.fields(schema)}
         hints = typing.get_type_hints(schema)
         prefix = f"{path}." if path else ""
@@ -184,7 +185,9 @@ class SettingsBuilder:
     def _tuple(self, value: Value, items: tuple[Any, ...], path: str) -> Any:
         if not isinstance(value.value, list):
             text = value.value.strip("[]") if isinstance(value.value, str) else ""
-            return self._wrong(value, path, f"a list such as [{text}]" if "," in text else "a list")
+            near = f": write [{value.value}]" if isinstance(value.value, int | float) else ""
+            wanted = f"a list such as [{text}]" if "," in text else "a list"
+            return self._wrong(value, path, wanted, near)
         if items[-1] is Ellipsis:
             items = items[:1] * len(value.value)
         if len(items) != len(value.value):

@@ -169,6 +169,7 @@ def override(root: Value, written: str, place: str) -> None:
     if len(parents) > MAX_DEPTH:
         raise ConfigError(f"{place}: {key[:100]}: nested too deeply, {MAX_DEPTH} levels at most")
     at = root
+    above: list[str] = []
     for parent in parents:
         if not isinstance(at.value, dict):
             break
@@ -176,8 +177,13 @@ def override(root: Value, written: str, place: str) -> None:
         if below.value is None:  # `buffer:` with nothing below it
             below.value = {}
         at = below
+        above.append(parent)
     if not isinstance(at.value, dict):
-        raise ConfigError(f"{place}: {key}: {'.'.join(parents)} has no settings below it")
+        where = ".".join(above) or "top level"
+        raise ConfigError(
+            f"{place}: {key}: {where} has no settings below it: expected them by name, got "
+            f"{unwrap(at)!r:.100} ({at.place})"
+        )
     at.value[last] = _overriding(text, place)
 
 

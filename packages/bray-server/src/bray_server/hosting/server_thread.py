@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bray_core.interrupt import leave_closed_terminal
 from bray_core.process.event_loop import EventLoopThread
 from bray_core.process.memory import freeze_loaded_objects
 from bray_server.hosting.server import Server
@@ -99,12 +100,13 @@ def serve(
     on_start: Callable[[ServerThread], None] | None = None,
     **options: Any,
 ) -> None:
-    """Host a service until SIGTERM or SIGINT, then drain; for a program that does nothing else.
+    """Host a service until a signal, then drain; for a program that does nothing else.
 
     Args:
         service: The service: see `Server`.
         **options: Options of `Server`.
-        drain_s: Seconds that open sessions may go on after the signal; a second signal ends them.
+        drain_s: Seconds that open sessions may go on after SIGTERM, SIGINT or SIGHUP; a second
+            signal ends them.
         lame_duck_s: Seconds after SIGTERM in which `/ready` answers no while requests are still
             answered, so that load balancers notice; at most `drain_s`. Ctrl-C skips them.
         on_start: Called once the server listens, for example to print its addresses.
@@ -128,9 +130,10 @@ def serve(
 def until_signal(
     start: Callable[[], Callable[[], None]], lame_duck: Callable[[], None] | None = None
 ) -> None:
-    """Call `start`, wait for SIGTERM or SIGINT, then call the function that `start` returned.
+    """Call `start`, wait for SIGTERM, SIGINT or SIGHUP, then call what `start` returned.
 
-    A second signal ends the wait for that function. Call it from the main thread.
+    SIGHUP stays ignored where it was, as under `nohup`. A second signal ends the wait for that
+    function. Call it from the main thread.
 
     Args:
         start: Starts to serve, and returns the function that stops.
@@ -140,6 +143,7 @@ def until_signal(
     received: list[int] = []
 
     def note(number: int, _: object) -> None:
+        leave_closed_terminal()
         received.append(number)
         (second if first.is_set() else first).set()
 
@@ -148,7 +152,9 @@ def until_signal(
             lame_duck()
         stop()
 
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, note) for number in numbers}
     try:
         stop = start()

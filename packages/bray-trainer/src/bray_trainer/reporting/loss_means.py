@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import SupportsFloat
 
 from torch import Tensor
 
@@ -34,6 +35,8 @@ class LossMeans:
                     f"loss: {name}: expected a scalar, got shape {tuple(term.shape)}: "  # type: ignore[union-attr]
                     "reduce it, such as by mean()"
                 )
+            if not isinstance(term, Tensor | SupportsFloat):
+                raise SpecError(f"loss: {name}: expected a number, got {term!r:.100}")
             value = term.detach() if isinstance(term, Tensor) else float(term)
             if isinstance(value, Tensor) and value.device.type == "cpu":
                 value = value.item()  # reading a GPU would wait for it

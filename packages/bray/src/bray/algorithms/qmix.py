@@ -8,7 +8,6 @@ network, which knows by a one-hot which of them it answers for; each acts by wha
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from bray.run import Run
 from bray.sources.cooperative_tasks import TeamSourceConfig, make_teams
 from bray.training.algorithm import Parts, Takes
 from bray.training.loop import Turn
-from bray.training.off_policy.target import KeepsTarget
+from bray.training.off_policy.target import KeepsTarget, make_target
 from bray.training.off_policy.value_trainer import value_trainer_config
 from bray.training.on_policy import segment_layout
 from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock
@@ -173,7 +172,7 @@ class QMixTrainer(KeepsTarget, FollowsSchedules, Trainer):
     ) -> None:
         config: QMIXConfig = parts.trainer
         self.settings, self.exploration = config, parts.agent
-        self.target = copy.deepcopy(nn.ModuleDict(modules)).requires_grad_(False)
+        self.target = make_target(nn.ModuleDict(modules))
         models, trainer = {"policy": model}, value_trainer_config(config, seed)
         super().__init__(modules, buffer, model=models, config=trainer, directory=directory)
 

@@ -276,7 +276,8 @@ def episode_of(result: GameResult, seat: str) -> PlayedEpisode | None:
     Returns:
         The episode; None: the policy played no agent.
     """
-    own = [agent for agent, name in result.seats.items() if name == seat]
+    seats = result.seats.items()  # of some games an agent has no part: it never came
+    own = [agent for agent, name in seats if name == seat and agent in result.returns]
     if not own:
         return None
     scores = [result.scores[agent] for agent in own if agent in result.scores]

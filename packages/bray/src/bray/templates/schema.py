@@ -49,7 +49,9 @@ def chosen_schema(settings: Mapping[str, Any], *, runs_own_code: bool = False) -
     name = settings.get("algorithm")
     if not isinstance(name, str):
         known = ", ".join(registry.names())
-        raise ConfigError(f"algorithm: expected one of {known}, got {name!r}")
+        raise ConfigError(
+            f"algorithm: expected one of {known}, got {name!r}: write `algorithm: ppo` at the top"
+        )
     if registry.is_own_code(name) and not runs_own_code:
         raise ConfigError(f"algorithm: {name!r} names code of yours, which is not run here")
     source = settings.get("source")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 from bray import registry
@@ -242,7 +242,32 @@ def load_algorithm(name: str) -> type[Algorithm[Any]]:
         ConfigError: there is no such algorithm; names the closest.
     """
     found: type[Algorithm[Any]] = registry.find("bray.algorithms", name, Algorithm)
+    if registry.is_own_code(name):
+        _check_declaration(name, found)
     return found
+
+
+def _check_declaration(name: str, algorithm: type[Algorithm[Any]]) -> None:
+    """Refuse a class of yours that does not say all that an algorithm says of itself."""
+    noted = {name for kind in algorithm.mro() for name in vars(kind).get("__annotations__", ())}
+    for attribute in ("title", "pacing", "configs", "trainer"):
+        if attribute in noted and not hasattr(algorithm, attribute):
+            raise ConfigError(
+                f"algorithm: {name!r}: expected an attribute {attribute} of the class, got none"
+            )
+    classes = {part: algorithm.config_of(part) for part in PARTS}
+    if hasattr(algorithm, "trainer") and classes["trainer"] is NoSettings:
+        raise ConfigError(
+            f"algorithm: {name!r}: expected settings of its trainer, got none: write "
+            f'`configs = {{**{algorithm.mro()[1].__name__}.configs, "trainer": YourConfig}}`'
+        )
+    for part, kind in classes.items():
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            raise ConfigError(
+                f"algorithm: {name!r}: configs[{part!r}]: expected a dataclass, got {kind!r}"
+            )
+    if missing := sorted(getattr(algorithm, "__abstractmethods__", ())):
+        raise ConfigError(f"algorithm: {name!r}: expected methods {', '.join(missing)}, got none")
 
 
 def task_id(task: str) -> str:

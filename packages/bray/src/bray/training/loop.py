@@ -123,7 +123,7 @@ class Loop:
             try:
                 outcome = self._until_goal()
             except KeyboardInterrupt:
-                self._save()
+                self._save(is_ending=True)
                 raise
             self._advance.end()
             self._keep_state()
@@ -173,16 +173,16 @@ class Loop:
         self._shown = time.monotonic()
         self._view.update({**self._trainer.progress(), **self._figures()}, now=True)
 
-    def _save(self) -> None:
-        """Write a checkpoint; on Ray the trainer does so by itself."""
+    def _save(self, *, is_ending: bool = False) -> None:
+        """Write a checkpoint; on Ray the trainer does so by itself, and where the run is closed."""
         if self._advance.save():
-            self._keep_state()
+            self._keep_state(is_ending=is_ending)
 
-    def _keep_state(self) -> None:
-        """Write how far the trial has come, if there is a checkpoint that has come as far."""
+    def _keep_state(self, *, is_ending: bool = False) -> None:
+        """Write how far the trial has come, if there is or will be a checkpoint from there."""
         folder = self._run.experiment.checkpoints
         before, self._checkpoints = self._checkpoints, checkpoints_in(folder)
-        if self._checkpoints:
+        if self._checkpoints or is_ending:
             self._state.seconds = self._seconds_before + self._elapsed_s
             self._state.write(folder)
         for name, _ in sorted(self._checkpoints - before):

@@ -6,7 +6,6 @@ subclass of `PolicyAndCritics` that names both.
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from bray.policies.first_weights import begin_networks
 from bray.training.algorithm import Parts, Takes
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.replay_learning import NStepConfig, OffPolicy, OffPolicyConfig
-from bray.training.off_policy.target import KeepsTarget
+from bray.training.off_policy.target import KeepsTarget, make_target
 from bray_algo.networks.polyak import TargetUpdate
 from bray_core.action_vector import ActionVector
 from bray_core.layout import Packed
@@ -85,7 +84,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
     ) -> None:
         self.settings: Any = parts.trainer
         modules = self.networks(spaces, parts, seed)
-        self.target = copy.deepcopy(self.followed(modules)).requires_grad_(False)
+        self.target = make_target(self.followed(modules))
         config = TrainerConfig(
             prefetch=0,
             publish_every=self.settings.replays_per_collect,

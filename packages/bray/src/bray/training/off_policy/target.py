@@ -1,10 +1,29 @@
-"""The target networks of a trainer are part of its checkpoints."""
+"""Target networks: how they are made, and that they are part of a trainer's checkpoints."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, TypeVar
 
+from torch import nn
+
+from bray_algo.networks.noisy import NoisyLinear
 from bray_trainer.hooks import TrainerHooks
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def make_target(network: M) -> M:
+    """Return a copy of a network that follows it; it has no gradient.
+
+    It judges as in evaluation, so a batch normalisation of yours goes by what was seen so far, and
+    a dropout drops nothing: else the targets would depend on the rest of the batch. Only the noise
+    of noisy layers stays (Fortunato et al. 2018, equation 12).
+    """
+    target = copy.deepcopy(network).requires_grad_(False)
+    for part in target.modules():
+        part.training = isinstance(part, NoisyLinear)
+    return target
 
 
 class KeepsTarget(TrainerHooks):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from torch import nn
 
 from bray.training.algorithm import Parts
 from bray.training.normalisation import NormalisingTrainer
-from bray.training.off_policy.target import KeepsTarget
+from bray.training.off_policy.target import KeepsTarget, make_target
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.schedule import value_at
 from bray_core.spaces import Spaces
@@ -42,7 +41,7 @@ class ValueTrainer(KeepsTarget, NormalisingTrainer):
         self.settings: Any = parts.trainer
         self.parts, self.replay = parts, buffer
         module = self.networks(spaces, parts, seed)["policy"]
-        self.target = copy.deepcopy(module).requires_grad_(False)
+        self.target = make_target(module)
         self.target.normalize = module.normalize  # both read the same numbers
         super().__init__(
             module,
