@@ -37,6 +37,8 @@ def closing_message(
     shown = [(f"bray view {trial}", "how the run went")]
     if is_exported and _can_be_played(template):
         shown.append((f"bray watch {trial}", "see the policy play"))
+    elif is_exported and template.algorithm == "alphazero":
+        shown.append((f"bray watch {trial}", "see its search play itself"))
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
     if is_exported and _can_be_played(template):

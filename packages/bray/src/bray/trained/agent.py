@@ -267,7 +267,7 @@ def _actor_config(export: Path) -> PolicyConfig:
     if actor is None or actor["name"] != "policy":
         raise ConfigError(
             f"{export}: expected the export of a policy that answers simulators, got one that "
-            "answers rows alone: open it with bray.Model"
+            "answers rows alone: open it with bray.Model (`bray watch` shows a trial of AlphaZero)"
         )
     return from_mapping(actor["config"], PolicyConfig, "manifest: actor.config")
 

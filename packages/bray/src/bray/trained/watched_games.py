@@ -38,7 +38,7 @@ from bray_core.process.running_loop import run_to_end
 from bray_core.settings.choice import check_choice
 from bray_core.settings.ranges import PositiveInt, check_value
 
-_POSITIONS_PER_S = 2.0
+POSITIONS_PER_S = 2.0
 """Speed at which games of turns are shown again."""
 
 
@@ -183,7 +183,7 @@ async def _play(
     results = []
     for number in range(episodes):
         game.begin(seed + number)
-        recorder = PlayRecorder(record, f"watched {seed + number}", _POSITIONS_PER_S)
+        recorder = PlayRecorder(record, f"watched {seed + number}", POSITIONS_PER_S)
         found = drawing.add(environment)
         while not game.is_over and game.num_rounds < MOST_STEPS:
             await batches.act(game.acting)
