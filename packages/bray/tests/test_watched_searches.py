@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from bray.cli.closing_message import closing_message
 from bray.games.open_spiel_board import OpenSpielBoard
+from bray.goal import Outcome
+from bray.templates.loading import compose
 from bray.trained.watched_searches import _Position
 from bray_actor.recording import read_episode
 from bray_core.cli import main
@@ -60,3 +63,18 @@ def test_a_position_of_open_spiel_is_its_text() -> None:
     pytest.importorskip("pyspiel")
     game = OpenSpielBoard("tic_tac_toe")
     assert _Position(game, game.initial(1)[0], 0).render() == "...\n...\n..."
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "task", "is_watched"),
+    [
+        ("alphazero", "tic-tac-toe", True),
+        ("ppo", "bray:tic-tac-toe", True),
+        ("ppo", "CartPole-v1", True),
+        ("qmix", "two-step", False),
+    ],
+)
+def test_the_closing_lines_name_it(algorithm: str, task: str, is_watched: bool) -> None:
+    outcome = Outcome(reached=True, evaluation_return=1.0, frames=1, seconds=1.0, version=1)
+    said = closing_message(compose(algorithm, task), Path("x"), outcome, is_exported=True)
+    assert ("bray watch x" in said) == is_watched

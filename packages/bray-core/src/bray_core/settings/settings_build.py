@@ -184,7 +184,8 @@ class SettingsBuilder:
     def _tuple(self, value: Value, items: tuple[Any, ...], path: str) -> Any:
         if not isinstance(value.value, list):
             text = value.value.strip("[]") if isinstance(value.value, str) else ""
-            return self._wrong(value, path, f"a list such as [{text}]" if "," in text else "a list")
+            is_shown = "," in text and not {*"[]"} & {*text}
+            return self._wrong(value, path, f"a list such as [{text}]" if is_shown else "a list")
         if items[-1] is Ellipsis:
             items = items[:1] * len(value.value)
         if len(items) != len(value.value):

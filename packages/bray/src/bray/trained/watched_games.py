@@ -56,7 +56,8 @@ class PlayedGames:
             for agent in self.results[0].seats
             if any(agent in one.returns for one in self.results)
         )
-        return f"mean returns: {means}; over {len(self.results)} games"
+        played = f"{len(self.results)} game{'s'[: len(self.results) != 1]}"
+        return f"mean returns: {means}; over {played}"
 
     def _mean(self, agent: str) -> float:
         return float(np.mean([one.returns[agent] for one in self.results if agent in one.returns]))
