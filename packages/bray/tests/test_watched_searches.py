@@ -36,7 +36,7 @@ def test_its_search_plays_itself(trial: Path, capsys: pytest.CaptureFixture[str]
     assert "player_0 (policy)" in said
     assert "player_1 (policy)" in said
     newest = max((trial / "episodes").iterdir(), key=lambda file: file.stat().st_mtime_ns)
-    first = decode(read_episode(newest).requests[1].reply)
+    first = decode(read_episode(newest).requests[1].reply or b"")
     assert first["agents"]["player_0"]["probabilities"].shape == (9,)
 
 
