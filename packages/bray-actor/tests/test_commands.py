@@ -64,10 +64,22 @@ def test_a_trial_says_how_its_environment_is_made(
     assert main(["play", *arguments, "max_episode_steps=4"]) == 0, "settings stand anywhere"
     assert "mean return 4.0" in capsys.readouterr().out
     server.close()
-    for source in ("{environment: CartPole-v1, external: true}", "{kind: agents, environment: x}"):
-        (tmp_path / "config.yaml").write_text(f"algorithm: ppo\nsource: {source}\n")
-        with pytest.raises(ConfigError, match=r"was not trained in a Gymnasium environment"):
+    for algorithm, source in (
+        ("ppo", "{environment: CartPole-v1, external: true}"),
+        ("ppo", "{kind: agents, environment: x}"),
+        ("alphazero", "{environment: tic-tac-toe}"),
+    ):
+        (tmp_path / "config.yaml").write_text(f"algorithm: {algorithm}\nsource: {source}\n")
+        with pytest.raises(
+            ConfigError, match=r"was not trained in a Gymnasium environment.*`bray watch /.*` plays"
+        ):
             run(*arguments)
+
+
+@pytest.mark.parametrize("game", ["bray:tic-tac-toe", "open_spiel:hex(board_size=3)"])
+def test_a_game_of_several_agents_is_watched_instead(game: str) -> None:
+    with pytest.raises(ConfigError, match=r"does not seat: `bray watch TRIAL` plays it"):
+        run(game)
 
 
 def test_nobody_there_is_said_with_the_cure() -> None:

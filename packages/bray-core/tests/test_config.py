@@ -91,6 +91,7 @@ def test_overrides_win(tmp_path: Path) -> None:
         ),
         ("part:\n  sizes: [1, x]", r":2:\d+: part\.sizes\[1\]: expected a whole number, got 'x'"),
         ("part:\n  sizes: 3", r":2:\d+: part\.sizes: expected a list, got 3: write \[3\]"),
+        ("part:\n  sizes: '[3],[4]'", r":2:\d+: part\.sizes: expected a list, got '\[3\],\[4\]'"),
         ("part:\n  sizes: 3,4", r":2:\d+: part\.sizes: expected a list such as \[3,4\], got '3,4'"),
         ("part: 3", r":1:\d+: part: expected settings of Part, got 3: write \{\w+: …\}"),
         ("- 1", r":1:\d+: top level: expected settings of Whole"),

@@ -74,7 +74,7 @@ def _described(environment: str) -> EnvironmentSpec:
     """Return how an environment is made; of a trial, as the trial makes it.
 
     Raises:
-        ConfigError: the trial plays no environment of Gymnasium.
+        ConfigError: it is no environment of Gymnasium, or the trial plays none.
     """
     from dataclasses import fields
 
@@ -86,13 +86,19 @@ def _described(environment: str) -> EnvironmentSpec:
     from bray_core.trials.played_source import played_source
 
     trial = Path(environment)
+    if environment.startswith(("bray:", "open_spiel:")):
+        raise ConfigError(
+            f"environment: {environment} is a game of several agents, which `bray play` does not "
+            "seat: `bray watch TRIAL` plays it with a trial's policies"
+        )
     if os.sep not in environment or not (trial / CONFIG).is_file():
         return EnvironmentSpec(environment=environment)
     source = played_source(trial)
     if source is None:
         raise ConfigError(
             f"environment: {trial} was not trained in a Gymnasium environment of its own: name "
-            "one, or let the simulator call `bray serve`"
+            f"one, or let the simulator call `bray serve`; `bray watch {trial}` plays games of "
+            "several agents"
         )
     known = {one.name for one in fields(EnvironmentSpec)}
     written = {name: child for name, child in source.value.items() if name in known}

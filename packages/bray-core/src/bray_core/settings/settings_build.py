@@ -186,7 +186,8 @@ class SettingsBuilder:
         if not isinstance(value.value, list):
             text = value.value.strip("[]") if isinstance(value.value, str) else ""
             near = f": write [{value.value}]" if isinstance(value.value, int | float) else ""
-            wanted = f"a list such as [{text}]" if "," in text else "a list"
+            is_shown = "," in text and not {*"[]"} & {*text}
+            wanted = f"a list such as [{text}]" if is_shown else "a list"
             return self._wrong(value, path, wanted, near)
         if items[-1] is Ellipsis:
             items = items[:1] * len(value.value)

@@ -15,7 +15,7 @@ def played_source(trial: Path) -> Value | None:
     """Return the settings of the source of a trial that trains in one Gymnasium environment.
 
     Returns:
-        None where simulators, several agents or several sources are played.
+        None where simulators, several agents, several sources or games of a search are played.
 
     Raises:
         ConfigError: The settings cannot be read, or are not there.
@@ -23,6 +23,9 @@ def played_source(trial: Path) -> Value | None:
     root = read(trial / CONFIG)
     source = root.value.get("source") if isinstance(root.value, dict) else None
     if source is None or not isinstance(source.value, dict):
+        return None
+    algorithm = root.value.get("algorithm")
+    if algorithm is not None and algorithm.value == "alphazero":  # a search knows the rules
         return None
     told = {name: unwrap(child) for name, child in source.value.items()}
     calls_itself = told.get("command") or told.get("external")

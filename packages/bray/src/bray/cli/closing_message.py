@@ -35,7 +35,7 @@ def closing_message(
         verdict = "has ended"
     prefix = "uv run " if "UV" in os.environ else ""  # as the user called us
     shown = [(f"bray view {trial}", "how the run went")]
-    if is_exported and _can_be_played(template):
+    if is_exported and _can_be_watched(template):
         shown.append((f"bray watch {trial}", "see the policy play"))
     if is_exported:
         shown.append((f"bray serve {trial}", "answer from the export, without torch or Ray"))
@@ -68,6 +68,14 @@ def closing_message(
             *(f"  {prefix}{command:{width}}  {what}" for command, what in shown),
         ]
     )
+
+
+def _can_be_watched(template: Template) -> bool:
+    """Return whether `bray watch` plays it: all but simulators, and teams that answer rows."""
+    if template.algorithm == "alphazero":
+        return True
+    is_simulator = getattr(template.parts.source, "is_simulator", False)
+    return load_algorithm(template.algorithm).serves == "actor" and not is_simulator
 
 
 def _can_be_played(template: Template) -> bool:

@@ -12,7 +12,7 @@ from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG
 
 if TYPE_CHECKING:
-    from bray.templates.composition import Composition
+    from bray.templates.template import Template
     from bray.trained.watched_games import PlayedGames
 
 
@@ -47,12 +47,10 @@ def _watch(options: argparse.Namespace) -> int:
     if options.policy is None and options.env is None and (options.trial / CONFIG).is_file():
         from bray.templates.loading import load
 
-        composition = load(str(options.trial)).composition
-        if composition is not None:
-            games = _watch_games(options, composition)
-            if games is not None:
-                sys.stdout.write(f"{games}\n")
-                return 0
+        games = _watch_games(options, load(str(options.trial)))
+        if games is not None:
+            sys.stdout.write(f"{games}\n")
+            return 0
     for name in ("source", "against"):
         if (told := getattr(options, name)) is not None:
             raise ConfigError(
@@ -68,24 +66,28 @@ def _watch(options: argparse.Namespace) -> int:
     return 0
 
 
-def _watch_games(options: argparse.Namespace, composition: Composition) -> PlayedGames | None:
+def _watch_games(options: argparse.Namespace, template: Template) -> PlayedGames | None:
     """Let the policies of a trial play with each other; None: each plays alone."""
+    told = {
+        "episodes": options.episodes,
+        "seed": options.seed,
+        "save": options.save,
+        "against": options.against,
+        "sample": options.sample,
+        "say": lambda text: sys.stdout.write(f"{text}\n\n"),
+    }
+    if template.algorithm == "alphazero" and options.source is None:
+        from bray.trained.watched_searches import watch_searches
+
+        return watch_searches(options.trial, template.parts, **told)
+    if template.composition is None:
+        return None
     from bray.trained.watched_games import games_of, watch_games
 
-    source = games_of(composition, options.source)
+    source = games_of(template.composition, options.source)
     if source is None:
         return None
-    return watch_games(
-        options.trial,
-        composition,
-        source,
-        episodes=options.episodes,
-        seed=options.seed,
-        save=options.save,
-        against=options.against,
-        sample=options.sample,
-        say=lambda text: sys.stdout.write(f"{text}\n\n"),
-    )
+    return watch_games(options.trial, template.composition, source, **told)
 
 
 watch = Command("watch", "see a trained policy play", _add_watch, _watch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from bray_actor.multi_agent.environment import AgentTick
 from bray_algo.games import Boards
@@ -100,13 +101,23 @@ class BoardGame:
 
     def render(self) -> str:
         """Return the board as text: `X` is the first player, `O` the second."""
-        mine, other = self._rules.observation(self._board).reshape(2, *self._rules.shape) > 0
-        first, second = (mine, other) if self._mover == 0 else (other, mine)
-        signs = np.where(first, "X", np.where(second, "O", "."))
-        return "\n".join(" ".join(row) for row in signs)
+        planes = self._rules.observation(self._board).reshape(2, *self._rules.shape)
+        return board_text(planes, self._mover)
 
     def close(self) -> None:
         """Do nothing: the board holds nothing."""
+
+
+def board_text(planes: npt.NDArray[np.float32], mover: int) -> str:
+    """Return a board as text: `X` is the first player, `O` the second.
+
+    Args:
+        planes: Stones of the player to move, and of the other one, `[2, H, W]`.
+        mover: Which player is to move, 0 or 1.
+    """
+    first, second = planes[[mover, 1 - mover]] > 0
+    signs = np.where(first, "X", np.where(second, "O", "."))
+    return "\n".join(" ".join(row) for row in signs)
 
 
 def tic_tac_toe(*, opening_moves: int = 0) -> BoardGame:

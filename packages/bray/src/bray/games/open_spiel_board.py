@@ -126,6 +126,10 @@ class OpenSpielBoard:
             found[row, planes] = mover
         return found
 
+    def text(self, state: npt.NDArray[np.int64]) -> str:
+        """Return a state `[1 + max_moves]` as OpenSpiel writes it."""
+        return str(self._position(state))
+
     def symmetries(self) -> list[tuple[Ints, Ints]]:
         """Return that of doing nothing: OpenSpiel tells of no other."""
         cells = np.arange(self.shape[0] * self.shape[1])

@@ -267,7 +267,7 @@ def _actor_config(export: Path) -> PolicyConfig:
     if actor is None or actor["name"] != "policy":
         raise ConfigError(
             f"{export}: expected the export of a policy that answers simulators, got one that "
-            "answers rows alone: open it with bray.Model"
+            "answers rows alone: open it with bray.Model (`bray watch` shows a trial of AlphaZero)"
         )
     return from_mapping(actor["config"], PolicyConfig, "manifest: actor.config")
 
@@ -314,7 +314,8 @@ def trained_environment(path: Path, policy: str | None = None) -> EnvironmentSpe
     if not has_one or getattr(source, "command", None) or getattr(source, "external", False):
         raise ConfigError(
             f"environment: {path} was not trained in a Gymnasium environment of its own: name one, "
-            "or let the simulator call `bray serve`"
+            f"or let the simulator call `bray serve`; `bray watch {path}` plays games of several "
+            "agents"
         )
     assert isinstance(source, EnvironmentSpec)
     return EnvironmentSpec.from_json(source.to_json())

@@ -152,7 +152,8 @@ def _check_answers(template: Template) -> None:
     if load_algorithm(template.algorithm).serves == "function":
         raise ConfigError(
             f"algorithm: {template.algorithm} trains a policy for rows alone, which plays no "
-            "environment: train it with the command `bray train`, and open it with bray.Model"
+            "environment: train it with the command `bray train`, and open it with bray.Model "
+            "(`bray watch` shows a trial of AlphaZero)"
         )
 
 

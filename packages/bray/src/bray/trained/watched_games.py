@@ -38,7 +38,7 @@ from bray_core.process.running_loop import run_to_end
 from bray_core.settings.choice import check_choice
 from bray_core.settings.ranges import PositiveInt, check_value
 
-_POSITIONS_PER_S = 2.0
+POSITIONS_PER_S = 2.0
 """Speed at which games of turns are shown again."""
 
 
@@ -56,7 +56,8 @@ class PlayedGames:
             for agent in self.results[0].seats
             if any(agent in one.returns for one in self.results)
         )
-        return f"mean returns: {means}; over {len(self.results)} games"
+        played = f"{len(self.results)} game{'s'[: len(self.results) != 1]}"
+        return f"mean returns: {means}; over {played}"
 
     def _mean(self, agent: str) -> float:
         return float(np.mean([one.returns[agent] for one in self.results if agent in one.returns]))
@@ -183,7 +184,7 @@ async def _play(
     results = []
     for number in range(episodes):
         game.begin(seed + number)
-        recorder = PlayRecorder(record, f"watched {seed + number}", _POSITIONS_PER_S)
+        recorder = PlayRecorder(record, f"watched {seed + number}", POSITIONS_PER_S)
         found = drawing.add(environment)
         while not game.is_over and game.num_rounds < MOST_STEPS:
             await batches.act(game.acting)
