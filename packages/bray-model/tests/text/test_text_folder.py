@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 
 from bray_core.cli import main
 from bray_core.errors import AlreadyExistsError, ConfigError, ExportError
@@ -32,6 +32,20 @@ def test_a_saved_folder_is_opened_by_transformers_and_by_bray(folder):
         [one] = model.generate([request])
     assert one.ids.tolist() == expected[0, len(ids) :].tolist()
     assert sorted(path.name for path in folder.parent.iterdir()) == ["saved"]
+
+
+def test_a_saved_tokenizer_is_opened_as_it_was_where_transformers_has_a_class_for_the_model(
+    make, llama, character_tokenizer, tmp_path
+):
+    about = llama().to_dict()
+    same = ("vocab_size", "hidden_size", "num_hidden_layers", "eos_token_id", "pad_token_id")
+    sizes = {"intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    rust = character_tokenizer().backend_tokenizer
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=rust, eos_token="<e>")  # no token to pad
+    model = make(Qwen2Config(**{name: about[name] for name in same}, **sizes), tokenizer)
+    with TextModel.load(model.save(tmp_path / "saved")) as opened:
+        assert opened.tokenizer.get_vocab() == model.tokenizer.get_vocab()
+        assert opened.encode("1+2=") == model.encode("1+2=")
 
 
 def test_saving_anew_replaces_the_folder(folder, make):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging as shown
 
 from bray_core.errors import ConfigError
@@ -49,7 +50,7 @@ def open_folder(folder: Path, config: TextModelConfig) -> tuple[Any, Any]:
             "transformers (weights in pickles are not read: they could run code)"
         )
     with _in_words(folder, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(
+        tokenizer = _tokenizer_class(folder).from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
     with _in_words(folder, "model"), _without_bars():
@@ -73,6 +74,18 @@ def open_folder(folder: Path, config: TextModelConfig) -> tuple[Any, Any]:
                 "to another architecture than config.json"
             )
     return module, tokenizer
+
+
+def _tokenizer_class(folder: Path) -> Any:
+    """Return what opens a folder's tokenizer.
+
+    `AutoTokenizer` takes the class of some architectures (Qwen 2) whatever the folder says, and
+    that class adds tokens of its own, which the model does not know.
+    """
+    about = folder / "tokenizer_config.json"
+    written = json.loads(about.read_bytes()) if about.is_file() else {}
+    is_whole = written.get("tokenizer_class") == "TokenizersBackend"
+    return PreTrainedTokenizerFast if is_whole else AutoTokenizer
 
 
 def make_module(architecture: Any, config: TextModelConfig, seed: int) -> Any:
