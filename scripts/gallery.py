@@ -182,12 +182,11 @@ def measured(trial: Path) -> dict[str, Any]:
 
 def cpu_seconds(trial: Path) -> float:
     """Return the CPU time of all launches: the cores in use, by the time that they were."""
-    total = 0.0
-    for file in trial.glob("launches/*/metrics.jsonl"):
-        before = 0.0
+    total = before = 0.0
+    for file in sorted(trial.glob("launches/*/metrics.jsonl")):  # seconds go on
         for row in map(json.loads, file.read_text().splitlines()):
             used = [value for name, value in row["values"].items() if name.startswith(CPU)]
-            total += (row["seconds"] - before) * sum(used)
+            total += max(0.0, row["seconds"] - before) * sum(used)
             before = row["seconds"]
     return total
 

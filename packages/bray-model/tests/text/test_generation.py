@@ -31,6 +31,10 @@ ARCHITECTURES = {
         bos_token_id=None, eos_token_id=1,
     ),
     "qwen2": lambda: transformers.Qwen2Config(**SMALL),
+    "qwen2 with experts": lambda: transformers.Qwen2MoeConfig(
+        **SMALL, moe_intermediate_size=16, shared_expert_intermediate_size=48,
+        num_experts=4, num_experts_per_tok=2,
+    ),
     "qwen3": lambda: transformers.Qwen3Config(**SMALL, head_dim=16),
     "mistral": lambda: transformers.MistralConfig(**SMALL, sliding_window=8),
     "gemma2": lambda: transformers.Gemma2Config(**SMALL, head_dim=8, sliding_window=8),

@@ -32,7 +32,7 @@ class CachedModule:
         self._module = module
         self._rows = _RowsOfCache(cache)
         config = module.config.get_text_config()
-        self._window: int | None = getattr(config, "sliding_window", None)
+        self._window = window_of(config)
         self._mask_types = mask_types(config)
         self._eager = config._attn_implementation == "eager"
         self._dtype = module.dtype
@@ -109,7 +109,15 @@ def mask_types(config: Any) -> tuple[str, ...]:
     types = getattr(config, "layer_types", None)
     if types:
         return tuple(sorted(set(types)))
-    return (FULL,) if getattr(config, "sliding_window", None) is None else (SLIDING,)
+    return (FULL,) if window_of(config) is None else (SLIDING,)
+
+
+def window_of(config: Any) -> int | None:
+    """Return over how many tokens the layers of a text config slide; None: they do not.
+
+    Some configs say 0 where nothing slides (Qwen 2 with experts).
+    """
+    return getattr(config, "sliding_window", None) or None
 
 
 class _Place(NamedTuple):

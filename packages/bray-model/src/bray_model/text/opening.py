@@ -15,7 +15,14 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from transformers.utils import logging as shown
 
 from bray_core.errors import ConfigError
-from bray_model.text.cached_module import FULL, SLIDING, CachedModule, layer_shapes, mask_types
+from bray_model.text.cached_module import (
+    FULL,
+    SLIDING,
+    CachedModule,
+    layer_shapes,
+    mask_types,
+    window_of,
+)
 from bray_model.text.config import TextModelConfig
 from bray_model.text.fused.fused_module import FusedModule
 from bray_model.text.fused.llama_shape import has_llama_shape
@@ -189,7 +196,7 @@ def _step_module(module: Any, config: TextModelConfig, device: torch.device) -> 
             module.set_attn_implementation(implementation)
             with torch.inference_mode():
                 cache = RowCache(layer_shapes(module), module.dtype, device, config.cache_bytes)
-            window = getattr(text, "sliding_window", None)
+            window = window_of(text)
             fused = _fused_module(module, cache)
             if fused is not None:
                 return fused
@@ -209,7 +216,7 @@ def _fused_module(module: Any, cache: RowCache) -> StepModule | None:
     text = module.config.get_text_config()
     if not has_llama_shape(module):
         return None
-    window = getattr(text, "sliding_window", None)
+    window = window_of(text)
     kinds = getattr(text, "layer_types", None) or [mask_types(text)[0]] * len(cache.shapes)
     windows = [window if kind == SLIDING else None for kind in kinds]
     fused = FusedModule(module, cache, windows)
