@@ -49,8 +49,9 @@ HEAD = """\
 
 Policies at play, each trained by the command below its picture, from nothing, with seed 1 if it
 says no other. An episode is the one of seed 1, whatever its return; it runs at the speed of the
-environment, 50 steps a second at most, and is cut after ten seconds. `bray zoo list` tells what
-other seeds reached; `bray watch TRIAL --save play.webp` makes such a picture of any trial.
+environment, 50 steps a second at most, and is cut after ten seconds, or sooner if it is large.
+`bray zoo list` tells what other seeds reached; `bray watch TRIAL --save play.webp` makes such a
+picture of any trial.
 
 <div class="grid cards" markdown>
 """
@@ -139,17 +140,16 @@ def chosen(frames: Sequence[tuple[Image.Image, int]]) -> list[tuple[Image.Image,
 
 
 def encoded(frames: Sequence[tuple[Image.Image, int]]) -> bytes:
-    """Return the picture, in the first of `FORMS` that `MOST_BYTES` allow, or the last."""
+    """Return the picture, in the first of `FORMS` that `MOST_BYTES` allow, or a part of it."""
     width, height = frames[0][0].size
     times = [lasts for _, lasts in frames]
-    content = b""
     for most, quality in FORMS:
         size = (most, round(height * most / width)) if width > most else (width, height)
         images = [frame.resize(size, Image.Resampling.LANCZOS) for frame, _ in frames]
         content = written(images, times, quality)
         if len(content) <= MOST_BYTES:
-            break
-    return content
+            return content
+    return encoded(frames[: len(frames) * 3 // 4])
 
 
 def written(images: Sequence[Image.Image], times: list[int], quality: int) -> bytes:
