@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import select
+import signal
 import sys
 import threading
 import time
@@ -107,6 +108,14 @@ def evaluated_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "_play_in_process", play_here)
         yield
+
+
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """Let what is started hear that its terminal closes, also where `nohup` runs the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

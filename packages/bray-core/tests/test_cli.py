@@ -297,12 +297,14 @@ def interrupt(
     return process.returncode, output, errors
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_command_cleans_up(environment: dict[str, str], number: int) -> None:
     done = interrupt(environment, "demo-sleep", number)
     assert done == (130, b"cleaned up\n", b"stopped\n")
 
 
+@pytest.mark.usefixtures("terminal")
 def test_a_command_whose_terminal_closes_cleans_up(environment: dict[str, str]) -> None:
     ours, theirs = os.openpty()
     with subprocess.Popen(
@@ -333,6 +335,7 @@ def test_a_command_that_does_not_end_cleaning_up_is_ended(environment: dict[str,
     assert time.monotonic() - start < 8
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_import_is_not_torn_by_a_signal(
     environment: dict[str, str], tmp_path: Path, number: int
@@ -341,6 +344,7 @@ def test_an_import_is_not_torn_by_a_signal(
     assert interrupt(environment, "demo-load", number) == (130, b"loaded\n", b"stopped\n")
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("where", ["bray_core.cli", "bray_core.entry"])
 def test_before_a_command_begins_a_signal_ends_it_at_once(

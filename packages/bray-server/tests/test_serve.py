@@ -18,6 +18,7 @@ from bray_core.errors import ServiceError
 from bray_server import Client
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_drains(launch: Launch, number: signal.Signals) -> None:
     process, addresses = launch("Counter", http_port=0, drain_s=10.0)
