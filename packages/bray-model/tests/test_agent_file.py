@@ -162,8 +162,8 @@ def test_the_larger_kind_of_zip_is_refused(agent):
     ("change", "words"),
     [
         (lambda m: m.pop("agent.json"), "no agent.json"),
-        (lambda m: m.update({"agent.json": b"[]"}), r"agent\.json: .*expected an object, got list"),
-        (lambda m: m.update({"agent.json": b"{"}), r"agent\.json: .*not JSON"),
+        (lambda m: m.update({"agent.json": b"[]"}), r"agent\.json: expected an object, got list"),
+        (lambda m: m.update({"agent.json": b"{"}), r"(?<!json: )agent\.json: not JSON"),
         (lambda m: m.update({"agent.json": b"[" * 99_999}), r"agent\.json: .*not JSON"),
         (lambda m: m.update({"agent.json": b'{"format": 2}'}), "expected format 1, got 2"),
         (lambda m: m.update({"agent.json": b'{"format": 1}'}), r"agent\.json: .*`files`"),

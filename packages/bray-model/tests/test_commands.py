@@ -12,6 +12,13 @@ def test_a_folder_without_export_is_told(tmp_path, capsys, command):
     assert "neither an export (manifest.json) nor a trial with one" in capsys.readouterr().err
 
 
+def test_a_packed_agent_is_told_what_takes_it(tmp_path, capsys):
+    packed = tmp_path / "agent.bray"
+    packed.write_bytes(b"PK")
+    assert main(["export", str(packed)]) == 2
+    assert "agent.bray: a file, where a folder is expected" in capsys.readouterr().err
+
+
 def test_a_name_of_a_trial_is_told_its_folder(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trials" / "walker").mkdir(parents=True)

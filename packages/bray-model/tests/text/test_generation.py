@@ -42,7 +42,38 @@ ARCHITECTURES = {
         **SMALL, head_dim=8, sliding_window=8,
         layer_types=["sliding_attention", "full_attention"],
     ),
+    "olmo": lambda: transformers.OlmoConfig(**SMALL),  # its norms have no weights
 }  # fmt: skip
+SIZES = {**SMALL, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
+ROWS_ALONE = {
+    "a state alone": lambda: transformers.MambaConfig(
+        vocab_size=48, hidden_size=16, state_size=4, num_hidden_layers=2, initializer_range=0.3,
+        bos_token_id=None, eos_token_id=1, pad_token_id=0,
+    ),
+    "a state of another name": lambda: transformers.RwkvConfig(
+        vocab_size=48, hidden_size=16, num_hidden_layers=2, context_length=96,
+        bos_token_id=None, eos_token_id=1,
+    ),
+    "a state, and attention": lambda: transformers.Qwen3NextConfig(
+        **SIZES, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8,
+        linear_value_head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+    ),
+    "a mask of its own": lambda: transformers.BloomConfig(
+        vocab_size=48, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3,
+        bos_token_id=None, eos_token_id=1, pad_token_id=0,
+    ),
+    "a window of its own": lambda: transformers.GPTNeoConfig(
+        vocab_size=48, hidden_size=16, num_layers=2, num_heads=2, window_size=4,
+        attention_types=[[["global", "local"], 1]], max_position_embeddings=64,
+        initializer_range=0.3, bos_token_id=None, eos_token_id=1,
+    ),
+    "nothing that it keeps": lambda: transformers.OpenAIGPTConfig(
+        vocab_size=48, n_embd=16, n_layer=2, n_head=2, n_positions=64, initializer_range=0.3,
+        bos_token_id=None, eos_token_id=1,
+    ),
+}  # fmt: skip
+"""What keeps rows from being computed together → an architecture that has it."""
 
 
 def requests(count: int, sampling: Sampling, vocab_size: int = 48, seed: int = 0):
@@ -66,9 +97,9 @@ def alone(module, completion, temperature=1.0):
     return rows.gather(-1, torch.from_numpy(completion.ids)[:, None])[:, 0].numpy()
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *ROWS_ALONE])
 def test_greedy_tokens_are_those_of_generate(make, name):
-    model = make(ARCHITECTURES[name](), max_rows=3)
+    model = make((ARCHITECTURES | ROWS_ALONE)[name](), max_rows=3)
     module = model.new_module()
     asked = requests(7, GREEDY)
     for request, completion in zip(asked, model.generate(asked), strict=True):
@@ -84,16 +115,18 @@ def test_greedy_tokens_are_those_of_generate(make, name):
         assert completion.finish_reason == ("stop" if ended else "length")
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral", *ROWS_ALONE])
 def test_logprobs_are_those_of_a_whole_forward_however_the_batch_changes(make, name):
-    model = make(ARCHITECTURES[name](), max_rows=4, prefill_tokens=16)
+    model = make((ARCHITECTURES | ROWS_ALONE)[name](), max_rows=4, prefill_tokens=16)
     module = model.new_module()
     asked = requests(12, Sampling(max_tokens=30, temperature=0.7))
+    # A step of a state is another formula than all of them at once, and rounds otherwise.
+    allowed = 1e-5 if name in ARCHITECTURES else 2e-4
     for at, completion in enumerate(model.generate([*asked, asked[0]])):
         assert len(completion.ids) == len(completion.logprobs) == len(completion.versions)
-        np.testing.assert_allclose(completion.raw_logprobs, alone(module, completion), atol=1e-5)
+        np.testing.assert_allclose(completion.raw_logprobs, alone(module, completion), atol=allowed)
         np.testing.assert_allclose(
-            completion.logprobs, alone(module, completion, 0.7), atol=2e-5, err_msg=str(at)
+            completion.logprobs, alone(module, completion, 0.7), atol=2 * allowed, err_msg=str(at)
         )
 
 
@@ -109,6 +142,51 @@ def test_a_group_computes_its_prompt_once(make):
     module = model.new_module()
     for one in completions:
         np.testing.assert_allclose(one.logprobs, alone(module, one), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ROWS_ALONE)
+def test_rows_alone_in_a_group_share_nothing_and_compute_the_same(make, name):
+    model = make(ROWS_ALONE[name](), max_rows=3)
+    asked = [TextRequest(tuple(range(5, 25)), Sampling(max_tokens=8), group="g")] * 7
+    module = model.new_module()
+    for one in model.generate(asked):
+        np.testing.assert_allclose(one.logprobs, alone(module, one), atol=2e-4)
+    assert model.figures().shared_tokens == 0
+
+
+@pytest.mark.parametrize("name", ROWS_ALONE)
+def test_rows_alone_take_new_weights(make, name):
+    model = make(ROWS_ALONE[name]())
+    other = make(ROWS_ALONE[name](), seed=2)
+    model.publish(other.weights())
+    request = TextRequest((5, 9, 7), GREEDY)
+    assert [one.ids.tolist() for one in model.generate([request])] == [
+        one.ids.tolist() for one in other.generate([request])
+    ]
+
+
+def test_states_of_rows_have_a_bound(make):
+    asked = [
+        TextRequest((3 + at, 9, 5, 7), Sampling(max_tokens=36, seed=at, ignore_eos=True))
+        for at in range(6)
+    ]
+    roomy = make(ROWS_ALONE["a state, and attention"](), max_rows=6)
+    expected = roomy.generate(asked)
+    states = roomy.engine._decoder._cache
+    assert states.fits(6, 40)
+    squeezed = make(ROWS_ALONE["a state, and attention"](), max_rows=6, cache_bytes=65_536)
+    bound = next(size for size in range(0, 65_536, 64) if _fits(states, size, 3, 40))
+    squeezed.engine._decoder._cache._limit_bytes = bound
+    for one, other in zip(squeezed.generate(asked), expected, strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+    figures = squeezed.figures()
+    assert figures.preempted > 0
+    assert 0 < figures.cache_bytes <= figures.cache_limit_bytes == bound
+
+
+def _fits(states, limit_bytes, rows, length):
+    row_bytes, token_bytes = states._row_bytes, states._token_bytes
+    return rows * (row_bytes + length * token_bytes) <= limit_bytes
 
 
 def test_a_group_shares_the_beginning_that_its_prompts_have_in_common(make):
@@ -285,23 +363,14 @@ def test_settings_of_sampling_are_checked(settings, words):
         Sampling(**settings)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "words"),
-    [
-        (lambda: transformers.MambaConfig(vocab_size=48, hidden_size=16, num_hidden_layers=1),
-         "MambaForCausalLM cannot generate in batches: it has layers with linear_attention"),
-        (lambda: transformers.GPTNeoConfig(
-            vocab_size=48, hidden_size=16, num_layers=2, num_heads=2, window_size=4,
-            attention_types=[[["global", "local"], 1]], max_position_embeddings=64,
-            initializer_range=0.3),
-         "GPTNeoForCausalLM cannot generate in batches: sdpa: logits in a batch differ"),
-    ],
-)  # fmt: skip
-def test_architectures_that_do_not_fit_are_refused_before_they_give_wrong_tokens(
-    make, architecture, words
-):
+def test_an_architecture_that_sees_what_comes_is_refused_before_it_gives_wrong_tokens(make):
+    sees_all = transformers.BertConfig(
+        vocab_size=48, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        initializer_range=0.3,
+    )  # fmt: skip
+    words = "BertLMHeadModel cannot generate: .* as row by row .*logits differ by"
     with pytest.raises(ConfigError, match=words):
-        make(architecture())
+        make(sees_all)
 
 
 def test_weights_that_overflow_end_a_completion_with_an_error(make):

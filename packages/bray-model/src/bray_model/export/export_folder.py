@@ -23,6 +23,11 @@ def find_export(path: Path) -> Path:
     Raises:
         NotFoundError: The path is neither.
     """
+    if path.is_file():
+        raise NotFoundError(
+            f"{path}: a file, where a folder is expected: give an export or a trial; what "
+            "`bray pack` wrote is for `bray serve`, `bray watch` and `bray validate`"
+        )
     if not path.is_dir():
         below = PROJECT / path
         near = f", did you mean {below}?" if (below / CONFIG).is_file() else ""

@@ -266,7 +266,9 @@ def _read_index(path: Path, archive: zipfile.ZipFile) -> AgentIndex:
             )
         content.pop("format")
         index = msgspec.convert(content, AgentIndex)
-    except (CodecError, msgspec.ValidationError) as error:
+    except CodecError as error:
+        raise ExportError(f"{path}: {error}") from error
+    except msgspec.ValidationError as error:
         raise ExportError(f"{path}: {INDEX}: {error}") from error
     _check_index(path, index)
     return index

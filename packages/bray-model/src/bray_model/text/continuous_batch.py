@@ -105,7 +105,7 @@ class ContinuousBatch:
             job = self.waiting[0]
             length = len(job.cached_part)
             rows = self.table.count + len(firsts) + len(others) + 1
-            if rows * (max(longest, length) + 1) > self._cache.limit_tokens:
+            if not self._cache.fits(rows, max(longest, length) + 1):
                 break
             is_other = job.group in groups or self._sharing.is_live(job.group)
             if not is_other:
@@ -183,7 +183,7 @@ class ContinuousBatch:
 
     def _make_room_to_grow(self) -> None:
         """Let the youngest rows wait again until each of the others can have one more token."""
-        while self.table.count * (self._longest() + 1) > self._cache.limit_tokens:
+        while not self._cache.fits(self.table.count, self._longest() + 1):
             youngest = max(self.table.jobs, key=lambda job: job.order)
             row = youngest.row
             youngest.kept = self.table.columns(row) if self.table.produced[row] else None

@@ -25,6 +25,8 @@ class Job:
     """Tokens that end it."""
     order: int
     """Jobs are begun in this order; a smaller one keeps its memory longer."""
+    group: Hashable = None
+    """Jobs of one group share the memory of a common beginning; None shares nothing."""
     row: int = -1
     """Row in which it is decoded; -1: it waits, or is done."""
     kept: TokenColumns | None = None
@@ -45,11 +47,6 @@ class Job:
     def final_length(self) -> int:
         """Largest number of tokens that it will have, the prompt's included."""
         return len(self.request.prompt_ids) + self.request.sampling.max_tokens
-
-    @property
-    def group(self) -> Hashable:
-        """The request's group."""
-        return self.request.group
 
 
 @dataclass(frozen=True, slots=True, eq=False)

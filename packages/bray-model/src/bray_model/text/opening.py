@@ -28,6 +28,7 @@ from bray_model.text.fused.fused_module import FusedModule
 from bray_model.text.fused.llama_shape import has_llama_shape
 from bray_model.text.module_weights import ModuleWeights
 from bray_model.text.row_cache import RowCache
+from bray_model.text.rows_alone import RowsAlone
 from bray_model.text.step_check import difference, is_same
 from bray_model.text.step_module import StepModule
 from bray_model.text.torch_text_engine import TorchTextEngine
@@ -180,35 +181,57 @@ def _context_length(module: Any, config: TextModelConfig) -> int:
 
 def _step_module(module: Any, config: TextModelConfig, device: torch.device) -> StepModule:
     """Return the first way of computing steps that gives what the module gives alone."""
-    name = type(module).__name__
+    reasons = []
+    for way in (_batched_module, _rows_alone):
+        for implementation in ("sdpa", "eager"):
+            try:
+                module.set_attn_implementation(implementation)
+                step_module, worst = way(module, config, device)
+            except Exception as error:  # noqa: BLE001  many architectures, many ways to fail
+                reasons.append(f"{implementation}: {type(error).__name__}: {error}")
+                continue
+            if is_same(worst, module.dtype):
+                return step_module
+            reasons.append(f"{implementation}: logits differ by {worst:.2g} deviations")
+    raise ConfigError(
+        f"{type(module).__name__} cannot generate: token by token it computes other logits than at "
+        f"once, in a batch ({'; '.join(reasons[:2])}) as row by row ({'; '.join(reasons[2:])})"
+    )
+
+
+def _batched_module(
+    module: Any, config: TextModelConfig, device: torch.device
+) -> tuple[StepModule, float]:
+    """Return a module that computes all rows at once, and how far it is off.
+
+    Raises:
+        ConfigError: a layer keeps more than keys and values.
+    """
     text = module.config.get_text_config()
-    refusal = f"{name} cannot generate in batches: "
     kinds = set(mask_types(text))
     if getattr(module, "_is_stateful", False) or not kinds <= {FULL, SLIDING}:
         others = ", ".join(sorted(kinds - {FULL, SLIDING})) or "a recurrent state"
-        raise ConfigError(
-            f"{refusal}it has layers with {others}; only attention over all tokens, or over a "
-            "sliding window, is supported"
-        )
-    reasons = []
-    for implementation in ("sdpa", "eager"):
-        try:
-            module.set_attn_implementation(implementation)
-            with torch.inference_mode():
-                cache = RowCache(layer_shapes(module), module.dtype, device, config.cache_bytes)
-            window = window_of(text)
-            fused = _fused_module(module, cache)
-            if fused is not None:
-                return fused
-            step_module: StepModule = CachedModule(module, cache)
-            worst = difference(module, step_module, text.vocab_size, window)
-        except Exception as error:  # noqa: BLE001  many architectures, many ways to fail
-            reasons.append(f"{implementation}: {type(error).__name__}: {error}")
-            continue
-        if is_same(worst, module.dtype):
-            return step_module
-        reasons.append(f"{implementation}: logits in a batch differ by {worst:.2g} deviations")
-    raise ConfigError(refusal + "; ".join(reasons))
+        raise ConfigError(f"it has layers with {others}")
+    with torch.inference_mode():
+        shapes = layer_shapes(module)
+    cache = RowCache(shapes, module.dtype, device, config.cache_bytes)
+    fused = _fused_module(module, cache)
+    if fused is not None:
+        return fused, 0.0
+    batched = CachedModule(module, cache)
+    return batched, difference(module, batched, text.vocab_size, window_of(text))
+
+
+@torch.inference_mode()
+def _rows_alone(
+    module: Any, config: TextModelConfig, device: torch.device
+) -> tuple[StepModule, float]:
+    """Return a module that computes one row after another, and how far it is off."""
+    text = module.config.get_text_config()
+    alone = RowsAlone(module, device, config.cache_bytes)
+    worst = difference(module, alone, text.vocab_size, window_of(text))
+    _logger.info("%s is decoded row by row", type(module).__name__)
+    return alone, worst
 
 
 def _fused_module(module: Any, cache: RowCache) -> StepModule | None:

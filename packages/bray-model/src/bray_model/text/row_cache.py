@@ -51,6 +51,7 @@ class RowCache:
         """Bytes of one token."""
         self.limit_tokens = limit_bytes // max(1, self.token_bytes)
         """Largest product of rows and length."""
+        self.lends = True
         self.num_rows = 0
         """Rows that there is memory for."""
         self.length = 0
@@ -71,6 +72,15 @@ class RowCache:
     def nbytes(self) -> int:
         """Bytes that are held now."""
         return self.num_rows * self.length * self.token_bytes
+
+    @property
+    def limit_bytes(self) -> int:
+        """Largest number of bytes that are held."""
+        return self.limit_tokens * self.token_bytes
+
+    def fits(self, num_rows: int, length: int) -> bool:
+        """Return whether so many rows of such a length are within the limit."""
+        return num_rows * length <= self.limit_tokens
 
     def resize(self, num_rows: int, length: int, live_rows: int, live_length: int) -> None:
         """Reallocate, keeping the first `live_length` tokens of the first `live_rows` rows."""

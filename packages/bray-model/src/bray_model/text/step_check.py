@@ -1,6 +1,6 @@
 """Whether a module computes the same in rows of a batch as alone: tried before it is used.
 
-transformers has hundreds of architectures. A few cannot be decoded in rows of different lengths:
+transformers has hundreds of architectures. Some cannot be decoded in rows of different lengths:
 those with a recurrent state, and those whose forward makes its own mask or positions. A list of
 names would always be out of date; a try is not.
 """
@@ -22,8 +22,8 @@ def difference(module: Any, step_module: StepModule, vocab_size: int, window: in
     """Return the largest difference of logits between rows of a batch and a forward alone.
 
     Three sequences of different lengths are begun, one of them on a beginning copied from
-    another, and decoded for two steps. The result is relative to the standard deviation of the
-    logits.
+    another where rows lend theirs, and decoded for two steps. The result is relative to the
+    standard deviation of the logits.
     """
     length = 9 if window is None or window > 64 else window + 5
     generator = torch.Generator().manual_seed(1)
@@ -48,8 +48,10 @@ def _in_rows(step_module: StepModule, sequences: list[list[int]]) -> list[torch.
     """Return the logits of the last three positions of each sequence, `[3, V]`."""
     cache = step_module.cache
     first = step_module.prefill([PromptPart(row, sequences[row][:-2], 0) for row in range(2)])
-    shared = min(len(sequences[2]) - 3, len(sequences[0]) - 4)
-    cache.copy([0], [2], shared)
+    shared = 0
+    if cache.lends:
+        shared = min(len(sequences[2]) - 3, len(sequences[0]) - 4)
+        cache.copy([0], [2], shared)
     second = step_module.prefill([PromptPart(2, sequences[2][shared:-2], shared)])
     logits = [[*first, *second]]
     for back in (2, 1):

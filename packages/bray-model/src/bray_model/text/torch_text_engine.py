@@ -128,6 +128,7 @@ class TorchTextEngine:
             seed=stream_seed(self._config.seed, 1 + order) if seed is None else stream_seed(seed),
             stop_ids=frozenset(request.sampling.stop_ids),
             order=order,
+            group=request.group if self._decoder.module.cache.lends else None,
         )
 
     def cancel(self, ticket: Ticket, *, wait: bool = True) -> None:
@@ -294,7 +295,7 @@ class TorchTextEngine:
             num_running=decoder.table.count,
             num_waiting=max(0, self._num_open - decoder.table.count),
             cache_bytes=cache.nbytes,
-            cache_limit_bytes=cache.limit_tokens * cache.token_bytes,
+            cache_limit_bytes=cache.limit_bytes,
             tokens=decoder.tokens,
             prompt_tokens=decoder.prompt_tokens,
             shared_tokens=decoder.shared_tokens,

@@ -21,7 +21,7 @@ def has_llama_shape(module: Any) -> bool:
         layers, rotary = module.model.layers, module.model.rotary_emb
         if rotary.rope_type not in _ROPE_TYPES or not _is_plain(module.lm_head):
             return False
-        return all(_has_llama_shape(layer) for layer in layers)
+        return _is_norm(module.model.norm) and all(_has_llama_shape(layer) for layer in layers)
     except AttributeError:
         return False
 
@@ -37,8 +37,15 @@ def _has_llama_shape(layer: Any) -> bool:
         and type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
         and all(_is_plain(getattr(attention, name)) for name in _ATTENTION)
         and all(_is_plain(getattr(mlp, name)) for name in mlp_names)
+        and _is_norm(layer.input_layernorm)
+        and _is_norm(layer.post_attention_layernorm)
     )
 
 
 def _is_plain(linear: Any) -> bool:
     return type(linear) is torch.nn.Linear
+
+
+def _is_norm(norm: Any) -> bool:
+    """Return whether a norm has a weight; OLMo's has none."""
+    return hasattr(norm, "weight") and hasattr(norm, "variance_epsilon")
