@@ -51,6 +51,7 @@ EPISODES = 100
 _RANDOM = """
 import sys, gymnasium, importlib, numpy as np
 module, _, task = sys.argv[1].rpartition(":")
+module = module or ("ale_py" if task.startswith("ALE/") else "")
 if module: gymnasium.register_envs(importlib.import_module(module))
 env = gymnasium.make(task); env.action_space.seed(1); returns = []
 for episode in range(int(sys.argv[2])):

@@ -100,7 +100,7 @@ class RowsAlone:
             _, state = self._forward([0] * count, {}, device)
             sizes.append(_bytes_of(state))
         token_bytes = (sizes[1] - sizes[0]) // (_PROBED_TOKENS - 1)
-        self.cache = RowStates(device, sizes[0] - token_bytes, token_bytes, limit_bytes)
+        self.cache = RowStates(device, max(0, sizes[0] - token_bytes), token_bytes, limit_bytes)
 
     def prefill(self, parts: Sequence[PromptPart]) -> torch.Tensor:
         """Compute whole prompts, one after another."""
