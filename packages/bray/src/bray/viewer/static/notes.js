@@ -17,8 +17,9 @@ export class Notes {
 
   // What is typed and not saved yet stays until another trial is shown.
   async show(trial) {
+    if (this.trial && this.isDirty() && (!trial || trial === this.trial)) return;
     this.element.hidden = !trial;
-    if (!trial || (trial === this.trial && this.isDirty())) return;
+    if (!trial) return;
     const isNew = trial !== this.trial, found = await get(["trials", trial, "notes"]);
     if (trial === this.trial && (this.isDirty() || found === this.before)) return;
     this.trial = trial;
