@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shlex
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -63,7 +61,7 @@ def command(name: str, options: Namespace, seed: int) -> list[str]:
     settings = ["--game", options.game, "--seconds", str(options.seconds), "--seed", str(seed)]
     if name in OURS:
         overrides = [f"epochs={options.epochs}"] if options.epochs else []
-        settings += ["--runtime", OURS[name], "--json"]
+        settings += ["--runtime", OURS[name]]
         return [*python(name), "-m", "benchmarks.training.atari", "training", *overrides, *settings]
     if options.epochs and name != "rllib":  # IMPALA passes once
         settings += ["--epochs", str(options.epochs)]
@@ -114,28 +112,22 @@ def train(name: str, options: Namespace, seed: int) -> dict[str, Any]:
         return {"name": name, "round": seed, "error": reason or "no JSON line was printed"}
 
 
-def median(runs: list[dict[str, Any]], key: str) -> float | None:
-    """Return the median of a figure over the rounds that have it."""
-    found = [run.get(key) for run in runs]
-    values = [value for value in found if value is not None and math.isfinite(value)]
-    return statistics.median(values) if values else None
+FIGURES = {
+    "frames_per_s": ("frames a second, acting and learning", "frames/s"),
+    "start_s": ("from the process's creation to the first update", "s"),
+    "memory_mb": ("memory of all processes at the end", "MB"),
+}
+"""Figure of a run → what it is called in its table, and its unit."""
 
 
-def table(runs: dict[str, list[dict[str, Any]]]) -> None:
-    """Print the medians, and the ratio of bray, as what it is faster, to each peer."""
-    keys = ("frames_per_s", "trained_per_s", "start_s", "memory_mb", "mean_return")
-    ours = max((median(runs.get(name, []), "frames_per_s") or 0.0) for name in OURS)
-    print(f"\n{'':16}" + "".join(f"{key:>15}" for key in keys) + "   bray / peer  rounds  epochs")
-    for name, figures in runs.items():
-        medians = [median(figures, key) for key in keys]
-        line = "".join(f"{'–':>15}" if value is None else f"{value:15,.1f}" for value in medians)
-        theirs = medians[0]
-        ratio = f"{ours / theirs:13.2f}" if ours and theirs and name not in OURS else f"{'':13}"
-        good = [run for run in figures if "error" not in run]
-        epochs = good[0].get("epochs", "") if good else ""
-        print(f"{name:16}{line} {ratio}  {len(good):>3} of {len(figures)}  {epochs:>6}")
-    for name, figures in runs.items():
-        for error in sorted({run["error"] for run in figures if "error" in run}):
+def tables(runs: dict[str, list[dict[str, Any]]], rounds: int, report: Report) -> None:
+    """Print a table of each figure, of those who have it in every round, and what failed."""
+    for key, (title, unit) in FIGURES.items():
+        found = {name: [run[key] for run in made if run.get(key)] for name, made in runs.items()}
+        found = {name: values for name, values in found.items() if len(values) == rounds}
+        report.table(title, found, unit=unit, base="bray" if "bray" in found else None)
+    for name, made in runs.items():
+        for error in sorted({run["error"] for run in made if "error" in run}):
             print(f"  {name}: {error}")
 
 
@@ -143,7 +135,7 @@ NAMES = [*OURS, *PACKAGES]
 
 
 def benchmark(options: Namespace, report: Report) -> None:
-    """Install, run the rounds and print the table."""
+    """Install, run the rounds and print the tables."""
     chosen = options.only.split(",")
     if unknown := set(chosen) - set(NAMES):
         raise SystemExit(f"--only: expected some of {', '.join(NAMES)}, got {', '.join(unknown)}")
@@ -163,7 +155,7 @@ def benchmark(options: Namespace, report: Report) -> None:
         for name in ready[first:] + ready[:first]:
             runs[name].append(train(name, options, seed=number + 1))
             print(json.dumps(runs[name][-1]), flush=True)
-    table(runs)
+    tables(runs, options.rounds, report)
 
 
 if __name__ == "__main__":
