@@ -114,8 +114,10 @@ def train(name: str, options: Namespace, seed: int) -> dict[str, Any]:
 
 FIGURES = {
     "frames_per_s": ("frames a second, acting and learning", "frames/s"),
+    "trained_per_s": ("samples a second that went through the learner, each pass", "samples/s"),
     "start_s": ("from the process's creation to the first update", "s"),
     "memory_mb": ("memory of all processes at the end", "MB"),
+    "mean_return": ("whole games by their true score", "mean return"),
 }
 """Figure of a run → what it is called in its table, and its unit."""
 
@@ -123,9 +125,14 @@ FIGURES = {
 def tables(runs: dict[str, list[dict[str, Any]]], rounds: int, report: Report) -> None:
     """Print a table of each figure, of those who have it in every round, and what failed."""
     for key, (title, unit) in FIGURES.items():
-        found = {name: [run[key] for run in made if run.get(key)] for name, made in runs.items()}
-        found = {name: values for name, values in found.items() if len(values) == rounds}
-        report.table(title, found, unit=unit, base="bray" if "bray" in found else None)
+        told = {name: [run.get(key) for run in made] for name, made in runs.items()}
+        found = {
+            name: values
+            for name, values in told.items()
+            if len(values) == rounds and None not in values
+        }
+        if found:
+            report.table(title, found, unit=unit, base="bray" if "bray" in found else None)
     for name, made in runs.items():
         for error in sorted({run["error"] for run in made if "error" in run}):
             print(f"  {name}: {error}")

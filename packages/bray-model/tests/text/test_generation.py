@@ -176,7 +176,7 @@ def test_states_of_rows_have_a_bound(make):
     assert states.fits(6, 40)
     squeezed = make(ROWS_ALONE["a state, and attention"](), max_rows=6, cache_bytes=65_536)
     bound = next(size for size in range(0, 65_536, 64) if _fits(states, size, 3, 40))
-    squeezed.engine._decoder._cache._limit_bytes = bound
+    squeezed.engine._decoder._cache.limit_bytes = bound
     for one, other in zip(squeezed.generate(asked), expected, strict=True):
         assert one.ids.tolist() == other.ids.tolist()
     figures = squeezed.figures()

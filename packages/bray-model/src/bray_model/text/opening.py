@@ -141,7 +141,7 @@ def open_engine(module: Any, config: TextModelConfig, eos_ids: tuple[int, ...]) 
     """Return an engine that generates with a module; the module belongs to it from now on.
 
     Raises:
-        ConfigError: The architecture cannot be decoded in rows of a batch, or the device is not
+        ConfigError: The architecture cannot be decoded token by token, or the device is not
             there.
     """
     device = _device(config.device)
@@ -191,6 +191,8 @@ def _step_module(module: Any, config: TextModelConfig, device: torch.device) -> 
                 reasons.append(f"{implementation}: {type(error).__name__}: {error}")
                 continue
             if is_same(worst, module.dtype):
+                if way is _rows_alone:
+                    _logger.info("%s is decoded row by row", type(module).__name__)
                 return step_module
             reasons.append(f"{implementation}: logits differ by {worst:.2g} deviations")
     raise ConfigError(
@@ -230,7 +232,6 @@ def _rows_alone(
     text = module.config.get_text_config()
     alone = RowsAlone(module, device, config.cache_bytes)
     worst = difference(module, alone, text.vocab_size, window_of(text))
-    _logger.info("%s is decoded row by row", type(module).__name__)
     return alone, worst
 
 

@@ -41,7 +41,8 @@ class RowStates:
         """What each row hands on to its next token."""
         self._row_bytes = row_bytes
         self._token_bytes = token_bytes
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
+        """Largest number of bytes that are held."""
         self.limit_tokens = max(0, limit_bytes - row_bytes) // max(1, token_bytes)
         """Tokens of one row that fill all memory."""
 
@@ -50,14 +51,9 @@ class RowStates:
         """Bytes that are held now."""
         return sum(map(_bytes_of, list(self.states.values())))
 
-    @property
-    def limit_bytes(self) -> int:
-        """Largest number of bytes that are held."""
-        return self._limit_bytes
-
     def fits(self, num_rows: int, length: int) -> bool:
         """Return whether so many rows of such a length are within the limit."""
-        return num_rows * (self._row_bytes + length * self._token_bytes) <= self._limit_bytes
+        return num_rows * (self._row_bytes + length * self._token_bytes) <= self.limit_bytes
 
     def resize(self, num_rows: int, length: int, live_rows: int, live_length: int) -> None:
         """Nothing to do: states grow by themselves."""
@@ -95,12 +91,11 @@ class RowsAlone:
         self._options = {"logits_to_keep": 1} if "logits_to_keep" in taken else {}
         output = module(input_ids=_ids([0], device), use_cache=True, return_dict=True)
         self._handed_on = sorted(set(output.keys()) & set(taken) - {"logits"})
-        sizes = []
-        for count in (1, _PROBED_TOKENS):
-            _, state = self._forward([0] * count, {}, device)
-            sizes.append(_bytes_of(state))
-        token_bytes = (sizes[1] - sizes[0]) // (_PROBED_TOKENS - 1)
-        self.cache = RowStates(device, max(0, sizes[0] - token_bytes), token_bytes, limit_bytes)
+        one, many = (
+            _bytes_of(self._forward([0] * count, {}, device)[1]) for count in (1, _PROBED_TOKENS)
+        )
+        token_bytes = (many - one) // (_PROBED_TOKENS - 1)
+        self.cache = RowStates(device, max(0, one - token_bytes), token_bytes, limit_bytes)
 
     def prefill(self, parts: Sequence[PromptPart]) -> torch.Tensor:
         """Compute whole prompts, one after another."""

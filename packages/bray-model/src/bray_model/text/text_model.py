@@ -63,7 +63,7 @@ class TextModel:
 
         Raises:
             ConfigError: The folder lacks a file, its files do not fit each other, or the
-                architecture cannot generate in batches; says which and why.
+                architecture cannot generate token by token; says which and why.
             MissingExtraError: transformers or torch is not installed.
         """
         config = config or TextModelConfig()

@@ -37,6 +37,7 @@ def _has_llama_shape(layer: Any) -> bool:
         and type(mlp.act_fn).__name__ in ("SiLU", "SiLUActivation")
         and all(_is_plain(getattr(attention, name)) for name in _ATTENTION)
         and all(_is_plain(getattr(mlp, name)) for name in mlp_names)
+        and all(_is_norm(getattr(attention, name)) for name in names - _ATTENTION)
         and _is_norm(layer.input_layernorm)
         and _is_norm(layer.post_attention_layernorm)
     )
