@@ -1,6 +1,6 @@
 """Atari on a machine with a GPU: frames a second by cores, and Pong from nothing.
 
-    uv run python -m benchmarks.gpu.atari               # 1, 2, 4, … cores, some seconds each
+    uv run python -m benchmarks.gpu.atari               # 1, 2, 4, … cores, then more games
     uv run python -m benchmarks.gpu.atari --pong        # one run of so many seconds, with its curve
 
 Local runs of `bray train atari`: the emulators have the cores, the device plays and learns.
@@ -23,6 +23,9 @@ from benchmarks.training.atari import CORES, pinned
 SMALL = ("num_envs=8", "env_threads=1", "segment_length=16", "precision=fp32", "trainer_threads=1")
 """Settings of the dry run, of which a replay takes a second."""
 
+MORE_GAMES = (128, 256)
+"""Games at once on all cores, beside as many as there are by default."""
+
 
 def train(seconds: float, device: str, cores: int, *more: str) -> dict[str, Any]:
     """Train on Pong in a process of its own that has so many cores; return its figures."""
@@ -39,11 +42,17 @@ def train(seconds: float, device: str, cores: int, *more: str) -> dict[str, Any]
 def scaling(options: Namespace, report: Report) -> None:
     """Print frames/s on 1, 2, 4, … cores."""
     counts = [count for count in (1, 2, 4, 8, 16, 32) if count <= CORES]
-    counts = counts if options.device == "cuda" else counts[:1]
+    runs = {f"{count} cores": (count, ()) for count in counts}
+    if options.device == "cuda":
+        for games in MORE_GAMES:
+            runs[f"{counts[-1]} cores, {games} games"] = counts[-1], (f"num_envs={games}",)
+    else:
+        runs = dict([*runs.items()][:1])
     rates = {}
-    for count in counts:
-        found = train(options.seconds / len(counts) / 2, options.device, count)
-        rates[f"{count} cores"] = [float(found["frames_per_s"])]
+    for name, (count, more) in runs.items():
+        found = train(options.seconds / len(runs) / 3, options.device, count, *more)
+        rates[name] = [float(found["frames_per_s"])]
+        print(f"{name}: {rates[name][0]:,.0f} frames/s", flush=True)
     report.table(f"Pong, training, {options.device}", rates, unit="frames/s", base="1 cores")
 
 

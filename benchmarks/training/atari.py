@@ -363,7 +363,9 @@ if __name__ == "__main__":
         argument("what", nargs="?", choices=("sampling", "training"), default="sampling"),
         argument("overrides", nargs="*", metavar="key=value", help="settings of the recipe"),
         argument("--game", default="pong"),
-        argument("--recipe", choices=("appo", "ppo", "impala", "a2c"), default="appo"),
+        argument(
+            "--recipe", choices=("appo", "ppo", "impala", "a2c", "pqn", "dqn"), default="appo"
+        ),
         argument("--runtime", choices=RUNTIMES, default="local"),
         argument("--frames", type=int, help="after which training ends, if that is sooner"),
         argument("--seed", type=int, default=1),

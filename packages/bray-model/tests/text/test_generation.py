@@ -467,3 +467,19 @@ def test_rows_for_which_there_is_no_memory_end_and_the_rest_goes_on(make, monkey
     monkeypatch.setattr(RowCache, "resize", resize)
     assert [len(one.ids) for one in model.generate([request] * 3, timeout_s=20)] == [3] * 3
     assert model.figures().num_running == model.figures().num_waiting == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *ROWS_ALONE])
+def test_a_gpu_writes_the_tokens_that_a_cpu_writes(make, name):
+    architecture = (ARCHITECTURES | ROWS_ALONE)[name]()
+    requests = [TextRequest(tuple(range(2, 4 + row)), GREEDY) for row in range(5)]
+    found = {}
+    for device in ("cpu", "cuda"):
+        model = make(architecture, device=device)
+        found[device] = model.generate(requests)
+        model.publish({name: 0.5 * value for name, value in model.weights().items()})
+        found[device] += model.generate(requests)
+    for one, other in zip(found["cpu"], found["cuda"], strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-3)

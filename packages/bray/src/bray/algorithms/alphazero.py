@@ -31,6 +31,7 @@ from bray.games.self_player import SelfPlayer, network, position_layout, turned
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
 from bray.training.algorithm import Algorithm, Parts, Takes
+from bray.training.device import DeviceConfig, num_gpus, playing_device
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Loop, Turn
 from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock, with_schedules
@@ -102,7 +103,7 @@ class BoardGameSourceConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AlphaZeroConfig:
+class AlphaZeroConfig(DeviceConfig):
     """AlphaZero's hyperparameters; the defaults are connect four's."""
 
     learning_rate: ScheduledPositiveFloat = 1e-3
@@ -144,7 +145,10 @@ class AlphaZeroTrainer(KeepsGenerator, FollowsSchedules, Trainer):
         self.symmetries = [tuple(map(torch.from_numpy, pair)) for pair in game.symmetries()]
         self.generator = torch.Generator().manual_seed(seed)
         trainer = TrainerConfig(
-            learning_rate=value_at(config.learning_rate, 0), prefetch=0, seed=seed
+            learning_rate=value_at(config.learning_rate, 0),
+            prefetch=0,
+            device=config.device,
+            seed=seed,
         )
         module = network(game, hidden, seed)
         super().__init__(module, buffer, model=model, config=trainer, directory=directory)
@@ -284,7 +288,10 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
         opponent = benchmark_opponent(task)
         game, hidden = opponent.game, parts.model.hidden
         module = network(game, hidden, seed)
-        batching = ModelConfig(max_batch_size=parts.source.num_games)
+        batching = ModelConfig(
+            max_batch_size=parts.source.num_games,
+            device=playing_device(config, is_local=run.is_local),
+        )
         model = run.model("policy", module, game.observation(game.initial(1)), batching)
         replay = self.replay(seed, keeps_proportion=not run.is_local)
         buffer: Any = run.buffer("positions", position_layout(game), replay)
@@ -299,6 +306,7 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
             trainer=run.trainer(
                 "alphazero",
                 with_schedules(partial(AlphaZeroTrainer, *made), config.learning_rate, clock),
+                num_gpus=num_gpus(config),
             ),
             source=run.rollouts(
                 "self-play",

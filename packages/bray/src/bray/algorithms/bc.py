@@ -19,6 +19,7 @@ from bray.policies.config import NetworkConfig
 from bray.policies.networks import make_policy
 from bray.sources import data_sets
 from bray.training.algorithm import Parts, Takes
+from bray.training.device import DeviceConfig
 from bray.training.normalisation import NormalisingTrainer
 from bray.training.off_policy.offline import DataSets, Offline, named_data_sets
 from bray_algo.distributions import outputs as distribution
@@ -38,7 +39,7 @@ from bray_trainer import TrainerConfig, to_torch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BCConfig:
+class BCConfig(DeviceConfig):
     """The hyperparameters of behaviour cloning."""
 
     learning_rate: ScheduledPositiveFloat = 1e-3
@@ -85,6 +86,7 @@ class CloningTrainer(NormalisingTrainer):
             learning_rate=value_at(config.learning_rate, 0),
             publish_every=config.evaluate_every,
             checkpoint_every=config.evaluate_every,
+            device=config.device,
             seed=seed,
         )
         super().__init__(module, source, model=model, config=trainer, directory=directory)

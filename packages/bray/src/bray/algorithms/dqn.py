@@ -312,7 +312,11 @@ class DQN(OffPolicy[DQNConfig]):
         """Return a larger network than a policy needs, as values are harder to fit, and Atari's."""
         if not task.startswith(ATARI):
             return {"model.hidden": (256, 256), "source.num_envs": 8}
-        return {**_GAMES, "buffer.capacity": atari.capacity()}
+        return {
+            **_GAMES,
+            "buffer.capacity": atari.capacity(),
+            "trainer.device": atari.device(),
+        }
 
     @classmethod
     def variant_defaults(cls, variant: str, task: str) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import TeamSourceConfig, make_teams
 from bray.training.algorithm import Takes
+from bray.training.device import DeviceConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Turn
 from bray.training.on_policy import segment_layout
@@ -66,7 +67,7 @@ class CentralCriticConfig(LayersConfig):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MAPPOConfig:
+class MAPPOConfig(DeviceConfig):
     """MAPPO's hyperparameters."""
 
     learning_rate: ScheduledPositiveFloat = 7e-4
@@ -146,6 +147,7 @@ class MAPPOTrainer(KeepsGenerator, FollowsSchedules, Trainer):
             learning_rate=value_at(config.learning_rate, 0),
             max_grad_norm=0.5,
             checkpoint_every=500,
+            device=config.device,
             seed=seed,
         )
         super().__init__(module, buffer, model=model, config=trainer, directory=directory)
@@ -241,7 +243,7 @@ class MAPPO(TeamPolicy[MAPPOConfig]):
             lockstep=True,
             goal=goal,
             seed=seed,
-            learning_rate=config.learning_rate,
+            settings=config,
         )
 
     # Beside other policies: each row is one agent, as alone.

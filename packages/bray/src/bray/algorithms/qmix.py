@@ -23,6 +23,7 @@ from bray.policies.config import LayersConfig
 from bray.run import Run
 from bray.sources.cooperative_tasks import TeamSourceConfig, make_teams
 from bray.training.algorithm import Parts, Takes
+from bray.training.device import DeviceConfig
 from bray.training.loop import Turn
 from bray.training.off_policy.target import KeepsTarget, make_target
 from bray.training.off_policy.value_trainer import value_trainer_config
@@ -90,7 +91,7 @@ class JointReplaySettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QMIXConfig:
+class QMIXConfig(DeviceConfig):
     """QMIX's hyperparameters."""
 
     learning_rate: ScheduledPositiveFloat = 1e-3
@@ -175,6 +176,7 @@ class QMixTrainer(KeepsTarget, FollowsSchedules, Trainer):
         self.target = make_target(nn.ModuleDict(modules))
         models, trainer = {"policy": model}, value_trainer_config(config, seed)
         super().__init__(modules, buffer, model=models, config=trainer, directory=directory)
+        self.target.to(self.device)
 
     def handle(self, replay: Packed) -> Iterator[dict[str, Any]]:
         """Yield the batch; before it, what depends on the number of steps."""
@@ -262,7 +264,7 @@ class QMIX(TeamPolicy[QMIXConfig]):
             lockstep=False,
             goal=goal,
             seed=seed,
-            learning_rate=config.learning_rate,
+            settings=config,
         )
 
     def _turn(self, warmup_frames: int) -> Turn:

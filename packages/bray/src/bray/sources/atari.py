@@ -22,14 +22,19 @@ def settings() -> dict[str, Any]:
     On Ray half of the cores' number of workers play, each with threads for its games: the other
     half is left to the network's training.
     """
-    on_gpu = torch.cuda.is_available()
+    on_gpu = device() == "cuda"
     return {
         "model.hidden": (512,),
         "source.num_envs": NUM_ENVS,
         "actor.num_workers": _num_workers(),
         "trainer.precision": "bf16" if on_gpu else quickest_precision(),
-        "trainer.device": "cuda" if on_gpu else "cpu",
+        "trainer.device": device(),
     }
+
+
+def device() -> str:
+    """Return what trains a convolutional network: a GPU, where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def shared(steps: int) -> int:

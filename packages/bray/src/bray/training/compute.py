@@ -12,7 +12,7 @@ from bray.training.reward_scale import RewardScaleConfig
 from bray_core.errors import ConfigError
 from bray_core.process.machine import num_cores
 from bray_core.settings.ranges import PositiveInt
-from bray_model.config import Device, Precision
+from bray_model.config import Precision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,8 +25,6 @@ class ComputeConfig(RewardScaleConfig):
     precision: Precision = "fp32"
     """Numbers of the network, where it plays and where it is trained. `bf16` is about twice as
     fast for images where the CPU or GPU has it, and rounds to three digits."""
-    device: Device = "cpu"
-    """Where the network is trained; in a local run also where it plays."""
 
 
 def decided(parts: Parts, *, is_image: bool, is_local: bool, num_ranks: int = 1) -> Parts:

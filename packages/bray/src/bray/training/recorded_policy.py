@@ -18,6 +18,7 @@ from torch import nn
 from bray.policies.networks import example_inputs
 from bray.run import Run
 from bray.training.algorithm import Algorithm
+from bray.training.device import num_gpus
 from bray.training.learner import Learner, LearnerPlace, labelled
 from bray.training.loop import Turn
 from bray.training.off_policy.mixed_replays import check_priorities, mixed_replays
@@ -183,13 +184,12 @@ class RecordedPolicy(Algorithm[C]):
         )
         if place.label is not None and not run.is_local:
             make = partial(labelled, make, place.label)
-        is_on_gpu = getattr(self.config, "device", "cpu") == "cuda"
         make_trainer = partial(
             run.trainer,
             place.trainer,
             make,
             num_workers=num_ranks,
-            num_gpus=1.0 if is_on_gpu else 0.0,
+            num_gpus=num_gpus(self.config),
         )
         return Learner(
             spaces=spaces,

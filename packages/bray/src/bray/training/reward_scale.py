@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bray.training.device import DeviceConfig
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RewardScaleConfig:
+class RewardScaleConfig(DeviceConfig):
     """Whether rewards are scaled; what learns from rewards adds its own settings."""
 
     normalize_reward: bool = False

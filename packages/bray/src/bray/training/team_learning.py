@@ -11,6 +11,7 @@ from torch import nn
 
 from bray.goal import Goal, Outcome
 from bray.run import Run
+from bray.training.device import num_gpus, playing_device
 from bray.training.evaluation import EVALUATION_SEED, evaluate_teams, snapshot
 from bray.training.loop import Loop, Turn
 from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
@@ -18,7 +19,6 @@ from bray_actor import Runner
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.protocols import TrainerProtocol
-from bray_core.settings.schedule import Schedule
 from bray_model import ModelConfig
 
 
@@ -37,7 +37,7 @@ def learn(
     lockstep: bool,
     goal: Goal,
     seed: int,
-    learning_rate: float | Schedule,
+    settings: Any,
 ) -> Outcome:
     """Make the components and train until the goal is reached or its frames are used up.
 
@@ -55,19 +55,20 @@ def learn(
         lockstep: whether they wait there for each policy version.
         goal: the evaluation's return, and when to give up.
         seed: seed of task and draws.
-        learning_rate: the trainer's setting, by the frames of the trial if it is a schedule.
+        settings: the trainer's, with `learning_rate` and `device`.
     """
     with closing(make_teams(num_envs)) as environment:
         example, _ = environment.reset(seed=seed)
         rows, layout = environment.num_envs, environment.layout(turn.steps)
-    batching = ModelConfig(max_batch_size=rows, pad_to=(rows,))
+    device = playing_device(settings, is_local=run.is_local)
+    batching = ModelConfig(max_batch_size=rows, pad_to=(rows,), device=device)
     model = run.model("policy", module, example, batching)
     buffer = run.buffer("experience", layout, experience)
     checkpoints = run.experiment.checkpoints
 
     make = with_schedules(
         make_trainer,
-        learning_rate,
+        settings.learning_rate,
         ReplayClock(
             frames_per_replay=turn.steps * rows * (num_workers if lockstep else 1) / turn.replays,
             warmup_frames=turn.warmup_frames,
@@ -87,7 +88,11 @@ def learn(
         run,
         title,
         model=model,
-        trainer=run.trainer("trainer", partial(make, model, buffer, checkpoints)),
+        trainer=run.trainer(
+            "trainer",
+            partial(make, model, buffer, checkpoints),
+            num_gpus=num_gpus(settings),
+        ),
         source=run.rollouts(
             "rollouts", play, steps=turn.steps, lockstep=lockstep, num_workers=num_workers
         ),

@@ -26,6 +26,7 @@ from bray.sources.source import Played
 from bray.training.algorithm import Algorithm, NoSettings, Parts, Takes
 from bray.training.combination import check_combination
 from bray.training.deploy import keep_spaces
+from bray.training.device import DeviceConfig, num_gpus
 from bray.training.evaluation import evaluate_latest
 from bray.training.learner import Learner, LearnerPlace, labelled
 from bray.training.loop import Loop, Turn
@@ -71,7 +72,7 @@ class RecordedSourceConfig(EnvironmentSpec):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OfflineConfig:
+class OfflineConfig(DeviceConfig):
     """What every offline algorithm can be told; each adds its own."""
 
     learning_rate: ScheduledPositiveFloat = 3e-4
@@ -184,7 +185,7 @@ class Offline(Algorithm[C]):
             buffer=None,
             replays={},
             min_size=0,
-            make_trainer=partial(run.trainer, place.trainer, made),
+            make_trainer=partial(run.trainer, place.trainer, made, num_gpus=num_gpus(config)),
             policy=PolicyConfig(seed=place.seed, spaces=spaces.described(), gamma=config.gamma),
             turn=Turn(steps=0, collects=0, replays=config.evaluate_every),
             batch_steps=None,
@@ -210,7 +211,8 @@ class Offline(Algorithm[C]):
         model = run.model("policy", policy, example_inputs(spaces, 0))
         make = self.make_trainer(spaces, seed, policy, model, run.experiment.checkpoints)
         clock = ReplayClock(frames_per_replay=1)  # there are no frames but the optimiser's steps
-        trainer = run.trainer("trainer", with_schedules(make, config.learning_rate, clock))
+        made = with_schedules(make, config.learning_rate, clock)
+        trainer = run.trainer("trainer", made, num_gpus=num_gpus(config))
         known = "" if math.isnan(recorded) else f": recorded {recorded:.1f}"
         outcome = Loop(
             run,

@@ -89,6 +89,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
             prefetch=0,
             publish_every=self.settings.replays_per_collect,
             checkpoint_every=10_000,
+            device=self.settings.device,
             seed=seed,
         )
         super().__init__(
@@ -99,6 +100,7 @@ class PolicyAndCriticsTrainer(KeepsTarget, NormalisingTrainer):
             directory=directory,
             normalize_reward=self.settings.normalize_reward,
         )
+        self.target.to(self.device)
         followers = [*self.target.parameters()]
         if followers and can_join([*self.module.parameters()]):  # as the optimisers join the others
             join(followers)

@@ -23,6 +23,7 @@ from bray.sources.goal_rewards import GoalRewards, check_goals
 from bray.sources.hindsight import HindsightBuffer
 from bray.sources.replay_beginning import ReplayBeginning
 from bray.training.algorithm import Takes, check_processes
+from bray.training.device import playing_device
 from bray.training.loop import Turn
 from bray.training.reward_scale import RewardScaleConfig
 from bray.training.sampled_policy import SampledPolicy
@@ -287,7 +288,8 @@ class OffPolicy(SampledPolicy[C]):
     def batching(self, *, is_local: bool) -> ModelConfig:
         """Return how the rows of a worker's environments are batched."""
         number = self.parts.source.num_envs
-        return ModelConfig(max_batch_size=number, pad_to=(number,))
+        device = playing_device(self.config, is_local=is_local)
+        return ModelConfig(max_batch_size=number, pad_to=(number,), device=device)
 
     def runner(
         self,

@@ -51,6 +51,7 @@ class ValueTrainer(KeepsTarget, NormalisingTrainer):
             directory=directory,
             normalize_reward=self.settings.normalize_reward,
         )
+        self.target.to(self.device)
 
     @classmethod
     @abstractmethod
@@ -66,5 +67,6 @@ def value_trainer_config(settings: Any, seed: int) -> TrainerConfig:
         prefetch=0,
         publish_every=settings.replays_per_collect,
         checkpoint_every=10_000,
+        device=settings.device,
         seed=seed,
     )

@@ -1,0 +1,58 @@
+"""Every algorithm trains on a GPU, goes on there, and its trial goes on without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from old_trials import make
+
+from bray.cli.launch import Launch
+from bray.composition.whole_run import completed_goal, run_template
+from bray.templates.loading import compose
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("evaluated_here")]
+
+ROWS = {name: row for name, row in make.TRIALS.items() if row[0] != "es"}
+"""Evolution strategies have no gradient: their workers' CPUs are all that computes."""
+NORMALISED = "normalize_observation=true normalize_reward=true"
+ROWS |= {
+    "curious-ppo": ("ppo", "CartPole-v1", f"{make.PPO} curiosity=0.1"),
+    "half-ppo": ("ppo", "CartPole-v1", f"{make.PPO} precision=bf16"),
+    "scaled-ppo": ("ppo", "Pendulum-v1", f"{make.PPO} {NORMALISED}"),
+    "scaled-sac": ("sac", "Pendulum-v1", f"{make.OFF_POLICY} {NORMALISED}"),
+    "remembering-dqn": ("dqn", "CartPole-v1", f"{make.OFF_POLICY} memory_size=4"),
+    "atari-appo": ("appo", "ALE/Breakout-v5", f"{make.ON_POLICY} minibatches=2"),
+    "atari-dqn": ("dqn", "ALE/Breakout-v5", f"{make.OFF_POLICY} variant=rainbow num_atoms=11"),
+}
+
+
+def train(name: str, times: int, device: str) -> Any:
+    """Train a row of `ROWS` for as much again, in the working directory."""
+    algorithm, task, settings = ROWS[name]
+    written = [*settings.split(), f"device={device}", "seed=1"]
+    written += ["goal.episode_return=1e6", "goal.evaluate_at=1e6", "goal.evaluation_episodes=1"]
+    template = compose(algorithm, task, [*written, f"goal.max_frames={times * make.MAX_FRAMES}"])
+    config = template.parts.trainer
+    if hasattr(config, "max_steps"):
+        config = replace(config, max_steps=times * config.max_steps)
+    template = replace(template, parts=replace(template.parts, trainer=config))
+    launch = Launch(project=Path(), trial=name)
+    return run_template(template, launch.open, completed_goal(template))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_it_trains_there_and_goes_on_there_and_elsewhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "demonstrations" in ROWS[name][2] or ROWS[name][0] in ("bc", "cql", "iql", "rl_imitation"):
+        make.make_demonstrations()
+    for times, device in ((1, "cuda"), (2, "cuda"), (3, "cpu")):
+        before = torch.cuda.memory_stats().get("allocation.all.allocated", 0)
+        train(name, times, device)
+        used = torch.cuda.memory_stats().get("allocation.all.allocated", 0) - before
+        assert used > 0 or device == "cpu", f"launch {times} used nothing of the GPU"
