@@ -43,7 +43,7 @@ def _tests() -> tuple[str, ...]:
     """Return what runs the tests of a GPU; other files may want packages that are not here."""
     found = [*ROOT.glob("packages/*/tests/**/test_*.py"), *ROOT.glob("tests/test_*.py")]
     files = [str(file.relative_to(ROOT)) for file in found if "mark.gpu" in file.read_text()]
-    options = ("-m", "gpu", "-n", "8", "-q", "-p", "no:cacheprovider")
+    options = ("-m", "gpu", "-n", "8", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
     return (sys.executable, "-m", "pytest", *options, *sorted(files))
 
 
@@ -107,7 +107,7 @@ def benchmark(options: Namespace, report: Report) -> int:
 def _show(name: str, result: dict[str, object], folder: Path) -> None:
     print(f"== {name}: {result['ended']}, {result['seconds']:.0f} s")
     lines = (folder / f"{name}.log").read_text().splitlines()
-    shown = [line for line in lines if line and not line.startswith("#")]
+    shown = [line for line in lines if line and not line.startswith(("#", "WARNING:"))]
     print("\n".join(shown if result["ended"] == "done" else shown[-TAIL:]), flush=True)
 
 

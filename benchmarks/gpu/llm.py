@@ -2,8 +2,8 @@
 
     uv run python -m benchmarks.gpu.llm [--device cuda|cpu]
 
-Random weights of a Llama with half a billion parameters (on the CPU, a dry run, a quarter of a
-million). One row that is decoded reads all weights: its share is of the measured bandwidth of the
+Random weights of a Llama with a third of a billion parameters (on the CPU, a dry run, a quarter of
+a million). One row that is decoded reads all weights: its share is of the measured bandwidth of the
 memory. Many rows multiply: their share is of the ceiling of one large matrix product, two
 operations a parameter and token; a training step counts six. `in turns` samples a round and then
 trains on it; `at once` samples the next one meanwhile, in a thread of its own.
@@ -50,7 +50,7 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "cuda": Size(1536, 16, 12, 32_768, "bf16", (1, 32, 256), 128, 128),
+    "cuda": Size(1024, 16, 16, 32_768, "bf16", (1, 32, 128), 128, 64),
     "cpu": Size(64, 2, 4, 64, "fp32", (1, 8), 8, 8),
 }
 
@@ -126,7 +126,7 @@ def benchmark(options: Namespace, report: Report) -> None:
     """Measure generation, training, and both in turns and at once; print a table."""
     device = options.device
     size = SIZES[device]
-    each = options.seconds / (5 + len(size.rows))
+    each = options.seconds / (8 + 2 * len(size.rows))  # the warm-up takes as long again
     torch.set_num_threads(1 if device == "cpu" else torch.get_num_threads())
     model = make_model(size, device)
     weights = [one for one in model.weights().values() if one.ndim == 2]

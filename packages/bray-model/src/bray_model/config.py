@@ -32,7 +32,8 @@ class ModelConfig:
     waits fill batches where few callers ask, and delay every answer. Typical: 0 to 2000."""
     pad_to: tuple[int, ...] = ()
     """Batch sizes, ascending: a batch is padded to the next of them, so that oneDNN prepares its
-    convolutions for these alone. Empty: not padded for size."""
+    convolutions for these alone; on a GPU the forwards of a torch module are CUDA graphs, several
+    times as fast for few rows. Empty: not padded for size."""
     max_queue_rows: PositiveInt = 16_384
     """Rows that may wait; beyond it a request is refused with `CapacityError`."""
     num_threads: PositiveInt = 1

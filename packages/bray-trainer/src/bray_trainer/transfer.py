@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -120,7 +122,7 @@ class DeviceTransfer:
             return packed
         # torch's cache of pinned memory reuses it only after the copy has left it.
         pinned = torch.empty(packed.block.shape, dtype=torch.uint8, pin_memory=True)
-        pinned.numpy()[...] = packed.block
+        _fill(pinned, packed.block)
         start, done = timing_event(), timing_event()
         with torch.cuda.stream(self._stream):
             start.record()
@@ -128,3 +130,12 @@ class DeviceTransfer:
             done.record()
         self._timer.add_events("transfer", start, done)
         return TransferredBatch(packed.layout, packed.block, moved, done)
+
+
+def _fill(pinned: Tensor, block: npt.NDArray[np.uint8]) -> None:
+    """Copy a block there by all of torch's threads: one moves less than a GPU takes in."""
+    torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
+    if block.flags.writeable:
+        pinned.copy_(torch.from_numpy(block))
+    else:  # torch warns of it
+        pinned.numpy()[...] = block

@@ -166,7 +166,9 @@ def _open_module(
         raise ConfigError("example_inputs: expected the module's inputs [B, ...], got None")
     example = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     example = as_arrays(example)
-    engine = TorchEngine(module, config.device, config.compile, config.precision)
+    engine = TorchEngine(
+        module, config.device, config.compile, config.precision, replayed=config.pad_to
+    )
     try:
         signature = Signature.probe(engine.run, example)
     except SpecError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from bray_core.nested import Nested
 from bray_core.process import memory
 from bray_core.protocols import Weights
 from bray_model.config import Device, Precision
+from bray_model.engines.forward_graphs import ForwardGraphs
 
 
 class TorchEngine:
@@ -41,6 +42,7 @@ class TorchEngine:
         compile: bool = False,
         precision: Precision = "fp32",
         takes_bf16: bool = False,
+        replayed: Collection[int] = (),
     ) -> None:
         _check_device(device)
         if device == "cpu":
@@ -61,6 +63,8 @@ class TorchEngine:
         }
 
         self._widens = torch.bfloat16 in self.dtypes
+        self._replayed = () if compile or device == "cpu" else tuple(replayed)
+        self._graphs = ForwardGraphs(self._computed, self._replayed)
 
     def run(self, inputs: tuple[Nested, ...]) -> Nested:
         """Compute outputs, leaves `[B, ...]`.
@@ -71,17 +75,21 @@ class TorchEngine:
         torch.get_num_threads()  # a thread keeps to `set_num_threads` only once it has asked
         is_half = self._precision == "bf16"
         with torch.inference_mode(), torch.autocast(self._device, torch.bfloat16, is_half):
-            given = (_to_tensors(tree, self._device) for tree in inputs)
-            if self.takes_bf16:
-                given = (_narrowed(tree) for tree in given)
-            outputs = self._forward(*given)
-            if self._widens:
-                outputs = _widened(outputs)
+            if self._replayed and (found := self._graphs.run(inputs)) is not None:
+                return found
+            outputs = self._computed(tuple(_to_tensors(tree, self._device) for tree in inputs))
         try:
             return _to_arrays(outputs)
         except (TypeError, AttributeError):
             _explain(outputs)
             raise
+
+    def _computed(self, given: tuple[Nested, ...]) -> Nested:
+        """Return the outputs of tensors on the device."""
+        if self.takes_bf16:
+            given = tuple(_narrowed(tree) for tree in given)
+        outputs = self._forward(*given)
+        return _widened(outputs) if self._widens else outputs
 
     def weights(self) -> Weights:
         """Return copies of parameters and buffers by name."""
@@ -112,7 +120,12 @@ class TorchEngine:
     def copy(self) -> TorchEngine:
         """Return a separate engine of the same definition and weights."""
         return TorchEngine(
-            self.module, self._device, self._compile, self._precision, self.takes_bf16
+            self.module,
+            self._device,
+            self._compile,
+            self._precision,
+            self.takes_bf16,
+            self._replayed,
         )
 
     def plain(self, weights: Weights | None) -> TorchEngine:
