@@ -2,8 +2,8 @@
 
     uv run python -m benchmarks.gpu.inference [--device cuda|cpu]
 
-`graph` replays a CUDA graph of one batch size, as an engine could for each size of `pad_to`; it is
-what launching the kernels costs beyond that. All three copy rows to the device and answers back.
+`graph` replays a CUDA graph of one batch size and does nothing else: what `cuda_graphs` could reach.
+All copy rows to the device and answers back.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch import nn
 
 from bray_model import Model, ModelConfig
 
+Way = Callable[[], float]
 BATCHES = {"cuda": (1, 16, 128, 1024, 8192), "cpu": (1, 16)}
 
 
@@ -39,12 +40,33 @@ class Floats(nn.Module):
 
 
 def model_of(
-    name: str, rows: np.ndarray, device: Literal["cuda", "cpu"], precision: Literal["fp32", "bf16"]
+    name: str,
+    rows: np.ndarray,
+    device: Literal["cuda", "cpu"],
+    precision: Literal["fp32", "bf16"],
+    *,
+    is_replayed: bool = False,
 ) -> Model:
     """Return a model that answers batches of this size on the device."""
     size = len(rows)
-    config = ModelConfig(max_batch_size=size, pad_to=(size,), device=device, precision=precision)
+    config = ModelConfig(
+        max_batch_size=size,
+        pad_to=(size,),
+        device=device,
+        precision=precision,
+        cuda_graphs=is_replayed,
+    )
     return Model(Floats(name), rows[:1], config=config)
+
+
+def asking(model: Model, rows: np.ndarray, loop: asyncio.AbstractEventLoop) -> Way:
+    """Return what asks the model for all rows at once."""
+
+    def answered() -> float:
+        loop.run_until_complete(model.infer(rows, batch=True))
+        return float(len(rows))
+
+    return answered
 
 
 def bare(name: str, rows: np.ndarray, device: str, precision: str) -> Callable[[], float]:
@@ -94,21 +116,19 @@ def graph(name: str, rows: np.ndarray, precision: str) -> Callable[[], float]:
 def benchmark(options: Namespace, report: Report) -> None:
     """Measure both networks in both precisions at each batch size."""
     device, batches = options.device, BATCHES[options.device]
-    part = options.seconds / (len(NETWORKS) * 2 * len(batches) * 3 * 2)
+    part = options.seconds / (len(NETWORKS) * 2 * len(batches) * 4 * 2)
     loop = asyncio.new_event_loop()
     for name, make in NETWORKS.items():
         for precision in ("fp32", "bf16"):
             for size in batches:
                 rows = np.repeat(make()[1], size, axis=0)
                 with ExitStack() as stack:
-                    model = stack.enter_context(model_of(name, rows, device, precision))
-
-                    def answered(model: Model = model, rows: np.ndarray = rows) -> float:
-                        loop.run_until_complete(model.infer(rows, batch=True))
-                        return float(len(rows))
-
-                    ways = {"model": answered, "bare module": bare(name, rows, device, precision)}
+                    ways = {"bare module": bare(name, rows, device, precision)}
+                    made = model_of(name, rows, device, precision)
+                    ways["model"] = asking(stack.enter_context(made), rows, loop)
                     if device == "cuda":
+                        made = model_of(name, rows, device, precision, is_replayed=True)
+                        ways["model, cuda_graphs"] = asking(stack.enter_context(made), rows, loop)
                         ways["graph"] = graph(name, rows, precision)
                     timed = {
                         way: lambda step=step: rate_of(step, device, part)

@@ -103,7 +103,8 @@ def test_cudnn_equals_the_steps(kind: str) -> None:
     x, begins = torch.randn(50, 9, D).cuda(), (torch.rand(50, 9) < 0.1).cuda()
     length = torch.randint(1, 51, (9,)).cuda()
     state = torch.randn(9, network.state_size).cuda()
-    got, want = (run(x, state, begins, length) for run in (network, network._step_by_step))
+    with torch.backends.cudnn.flags(allow_tf32=False):  # else its products have three digits
+        got, want = (run(x, state, begins, length) for run in (network, network._step_by_step))
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(got, want, strict=True))
 
 

@@ -32,8 +32,7 @@ class ModelConfig:
     waits fill batches where few callers ask, and delay every answer. Typical: 0 to 2000."""
     pad_to: tuple[int, ...] = ()
     """Batch sizes, ascending: a batch is padded to the next of them, so that oneDNN prepares its
-    convolutions for these alone; on a GPU the forwards of a torch module are CUDA graphs, several
-    times as fast for few rows. Empty: not padded for size."""
+    convolutions for these alone. Empty: not padded for size."""
     max_queue_rows: PositiveInt = 16_384
     """Rows that may wait; beyond it a request is refused with `CapacityError`."""
     num_threads: PositiveInt = 1
@@ -51,6 +50,11 @@ class ModelConfig:
     of them."""
     compile: bool = False
     """Whether a torch module runs through `torch.compile`: seconds at the start, then quicker."""
+    cuda_graphs: bool = False
+    """Whether a GPU replays a torch module's forwards of the sizes in `pad_to` as CUDA graphs: all
+    kernels are launched at once, several times as fast for few rows. A forward that draws at random
+    or waits for the GPU runs as it is. No other thread of the process may draw random numbers on
+    the GPU in the moment in which one is captured: torch refuses that to it."""
     inline_below_us: NonNegativeInt = 300
     """A batch runs on the event loop if those before it took less than this many microseconds, else
     in a thread of its own, which lets the loop go on: handing a batch over costs about 20 us, and
@@ -76,7 +80,7 @@ class ModelConfig:
         check_fields(self)
         if self.backend == "tensorrt" and self.device != "cuda":
             raise ConfigError("backend='tensorrt' runs on a GPU only: set device='cuda' too")
-        for name in ("compile", "reject_non_finite"):
+        for name in ("compile", "cuda_graphs", "reject_non_finite"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}: expected true or false, got {getattr(self, name)!r}")
         if not isinstance(self.retention, Retention):

@@ -167,7 +167,11 @@ def _open_module(
     example = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     example = as_arrays(example)
     engine = TorchEngine(
-        module, config.device, config.compile, config.precision, replayed=config.pad_to
+        module,
+        config.device,
+        config.compile,
+        config.precision,
+        replayed=config.pad_to if config.cuda_graphs else (),
     )
     try:
         signature = Signature.probe(engine.run, example)

@@ -261,7 +261,8 @@ class DQNTrainer(ValueTrainer):
 
     def _update_priorities(self, batch: dict[str, Tensor], priority: Tensor) -> None:
         if "weight" in batch:  # of a replay that draws by priority
-            self.replay.update_priorities(batch["key"].numpy(), priority.numpy())
+            rows = batch["key"].cpu().numpy(), priority.cpu().numpy()
+            self.replay.update_priorities(*rows)
 
 
 _GAMES = {

@@ -68,7 +68,13 @@ class EnvironmentRunners:
     def model_config(self) -> ModelConfig:
         """Return the settings of the model: the observations of a half are one batch."""
         n, precision = self._num_envs, self._precision
-        return ModelConfig(max_batch_size=n, pad_to=(n,), precision=precision, device=self._device)
+        return ModelConfig(
+            max_batch_size=n,
+            pad_to=(n,),
+            precision=precision,
+            device=self._device,
+            cuda_graphs=self._device == "cuda",
+        )
 
     def runner(self, model: Any, buffer: Any, seed: int) -> Runner | AlternatingRunners:
         """Make a worker's runner, in the worker's process.

@@ -61,7 +61,9 @@ def learn(
         example, _ = environment.reset(seed=seed)
         rows, layout = environment.num_envs, environment.layout(turn.steps)
     device = playing_device(settings, is_local=run.is_local)
-    batching = ModelConfig(max_batch_size=rows, pad_to=(rows,), device=device)
+    batching = ModelConfig(
+        max_batch_size=rows, pad_to=(rows,), device=device, cuda_graphs=device == "cuda"
+    )
     model = run.model("policy", module, example, batching)
     buffer = run.buffer("experience", layout, experience)
     checkpoints = run.experiment.checkpoints

@@ -22,7 +22,8 @@ class SupervisedTrainer(TokenTrainer):
     def handle(self, replay: Any) -> Iterator[dict[str, Tensor]]:
         """Yield the rows in parts."""
         rows = self.rows_of(replay)
-        yield from self.step_parts(rows, torch.arange(len(rows["length"])))
+        numbers = torch.arange(len(rows["length"]), device=self.device)
+        yield from self.step_parts(rows, numbers)
 
     def loss(self, batch: Any, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the mean of −log π over the tokens to learn."""

@@ -289,7 +289,9 @@ class OffPolicy(SampledPolicy[C]):
         """Return how the rows of a worker's environments are batched."""
         number = self.parts.source.num_envs
         device = playing_device(self.config, is_local=is_local)
-        return ModelConfig(max_batch_size=number, pad_to=(number,), device=device)
+        return ModelConfig(
+            max_batch_size=number, pad_to=(number,), device=device, cuda_graphs=device == "cuda"
+        )
 
     def runner(
         self,
