@@ -2,7 +2,7 @@
 
     uv run python -m benchmarks.gpu.inference [--device cuda|cpu]
 
-`graph` replays a CUDA graph of one batch size and does nothing else: what `cuda_graphs` could reach.
+`graph` replays a CUDA graph of one batch size and nothing else: what `cuda_graphs` could reach.
 All copy rows to the device and answers back.
 """
 
