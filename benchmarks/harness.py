@@ -185,7 +185,15 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": found,
         "commit": _commit(),
+        **_gpu(),
     }
+
+
+def _gpu() -> dict[str, str]:
+    """Return the name of the GPU, if this benchmark could use one."""
+    torch = sys.modules.get("torch")
+    has_gpu = torch is not None and torch.cuda.is_available()
+    return {"gpu": torch.cuda.get_device_name()} if has_gpu else {}
 
 
 class _Tee(io.TextIOBase):

@@ -25,8 +25,8 @@ _INTRODUCTION = """\
 Written by `uv run python -m benchmarks.page` from the files in `benchmarks/results/`; each section
 says which command made it. The machines are shared and differ in speed, so contenders take turns
 within a run: **read the ratios**, which are medians of the ratios within each round. Curves show
-the median over seeds, and the band from the lowest to the highest seed. No figure of this page was
-measured on a GPU.
+the median over seeds, and the band from the lowest to the highest seed. A section whose figures are
+of a GPU names it.
 """
 
 
@@ -49,8 +49,9 @@ def section(name: str, content: Mapping[str, Any]) -> str:
         "<!-- no-test: a benchmark takes minutes -->",
     ]
     lines += ["```bash", content["command"], "```", ""]
+    device = f"{machine['gpu']}, " if "gpu" in machine else ""
     lines += [
-        f"{machine['cpu']}, {machine['cores']} cores, load {machine['load']} at the start; "
+        f"{device}{machine['cpu']}, {machine['cores']} cores, load {machine['load']} at the start; "
         f"{content['date']}, commit {machine['commit'].removesuffix('-dirty')}.",
         "",
     ]

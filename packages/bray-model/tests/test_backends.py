@@ -178,6 +178,10 @@ def test_torch_on_the_gpu_answers_as_on_the_cpu(policy, observations, tmp_path):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" not in onnxruntime.get_available_providers(),
+    reason="this onnxruntime is not onnxruntime-gpu",
+)
 def test_onnxruntime_on_the_gpu_answers_as_on_the_cpu(exported, observations):
     with Model(exported[0]) as wanted, Model(exported[0], config=CUDA) as model:
         check_like(model, wanted, observations)

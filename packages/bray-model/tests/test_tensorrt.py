@@ -200,6 +200,8 @@ def test_it_answers_as_onnxruntime_and_refits_what_is_published(
 ):
     if where == "stand_in":
         request.getfixturevalue(where)
+    else:
+        pytest.importorskip("tensorrt", reason="bray-model[tensorrt] is not installed")
     with Model(exported[0]) as wanted, Model(exported[0], config=TENSORRT) as model:
         (plan,) = cache.iterdir()
         made = plan.stat().st_mtime_ns

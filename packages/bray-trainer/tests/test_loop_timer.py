@@ -183,9 +183,11 @@ def test_transfers_overlap_with_the_step_on_a_gpu():
 
     layout = Layout(nested.spec({"x": np.zeros(1 << 20, np.float32)}))
 
+    ready = Packed(layout, layout.pack({"x": np.ones((64, 1 << 20), "f4")}))
+
     class Large(Constant):
         def pop(self, timeout_s=None):
-            return Packed(layout, layout.pack({"x": np.ones((64, 1 << 20), "f4")}))
+            return ready
 
     class Busy(Trainer):
         def loss(self, batch, step):
