@@ -50,7 +50,7 @@ def scaling(options: Namespace, report: Report) -> None:
         runs = dict([*runs.items()][:1])
     rates = {}
     for name, (count, more) in runs.items():
-        found = train(options.seconds / len(runs) / 3, options.device, count, *more)
+        found = train(options.seconds / len(runs) / 4, options.device, count, *more)
         rates[name] = [float(found["frames_per_s"])]
         print(f"{name}: {rates[name][0]:,.0f} frames/s", flush=True)
     report.table(f"Pong, training, {options.device}", rates, unit="frames/s", base="1 cores")

@@ -43,19 +43,19 @@ def _tests() -> tuple[str, ...]:
     """Return what runs the tests of a GPU; other files may want packages that are not here."""
     found = [*ROOT.glob("packages/*/tests/**/test_*.py"), *ROOT.glob("tests/test_*.py")]
     files = [str(file.relative_to(ROOT)) for file in found if "mark.gpu" in file.read_text()]
-    options = ("-m", "gpu", "-n", "8", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
+    options = "-m gpu -n 8 --dist worksteal -q -p no:cacheprovider -p no:benchmark".split()
     return (sys.executable, "-m", "pytest", *options, *sorted(files))
 
 
 PARTS = [
     Part("tests", 0.11, _tests(), is_timed=False, dry=("--collect-only",)),
     Part("roofline", 0.09, _script("roofline")),
-    Part("inference", 0.07, _script("inference")),
-    Part("atari", 0.20, _script("atari")),
+    Part("inference", 0.06, _script("inference")),
+    Part("atari", 0.24, _script("atari")),
     Part("mujoco", 0.07, _script("mujoco"), dry=("--task", "Pendulum-v1")),
     Part("ranks", 0.02, _script("ranks"), is_timed=False),
     Part("llm", 0.09, _script("llm")),
-    Part("pong", 0.35, _script("atari", "--pong")),
+    Part("pong", 0.32, _script("atari", "--pong")),
 ]
 _START_S = 12.0
 """Imports, the first use of a GPU, and an end: what a part takes besides its `--seconds`."""

@@ -126,7 +126,7 @@ def benchmark(options: Namespace, report: Report) -> None:
     """Measure generation, training, and both in turns and at once; print a table."""
     device = options.device
     size = SIZES[device]
-    each = options.seconds / (8 + 2 * len(size.rows))  # the warm-up takes as long again
+    each = options.seconds / (8 + 4 * len(size.rows))  # the warm-up takes as long again
     torch.set_num_threads(1 if device == "cpu" else torch.get_num_threads())
     model = make_model(size, device)
     weights = [one for one in model.weights().values() if one.ndim == 2]
