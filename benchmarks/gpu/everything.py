@@ -43,8 +43,9 @@ def _tests() -> tuple[str, ...]:
     """Return what runs the tests of a GPU; other files may want packages that are not here."""
     found = [*ROOT.glob("packages/*/tests/**/test_*.py"), *ROOT.glob("tests/test_*.py")]
     files = [str(file.relative_to(ROOT)) for file in found if "mark.gpu" in file.read_text()]
-    options = "-m gpu -n 8 --dist worksteal -q -p no:cacheprovider -p no:benchmark".split()
-    return (sys.executable, "-m", "pytest", *options, *sorted(files))
+    beside = ("-n", "8", "--dist", "worksteal")  # none of them fills a GPU
+    without = ("-p", "no:cacheprovider", "-p", "no:benchmark")
+    return (sys.executable, "-m", "pytest", "-m", "gpu", "-q", *beside, *without, *sorted(files))
 
 
 PARTS = [
