@@ -28,6 +28,15 @@ ROWS |= {
     "atari-appo": ("appo", "ALE/Breakout-v5", f"{make.ON_POLICY} minibatches=2"),
     "atari-dqn": ("dqn", "ALE/Breakout-v5", f"{make.OFF_POLICY} variant=rainbow num_atoms=11"),
 }
+LAUNCHES = ((1, "cuda"), (2, "cuda"), (3, "cpu"))
+"""Launches of a trial, each for as much again as those before, and where."""
+
+
+def begin(name: str) -> None:
+    """Make in the working directory what a row of `ROWS` learns from."""
+    algorithm, _, settings = ROWS[name]
+    if "demonstrations" in settings or algorithm in ("bc", "cql", "iql", "rl_imitation"):
+        make.make_demonstrations()
 
 
 def train(name: str, times: int, device: str) -> Any:
@@ -49,9 +58,8 @@ def test_it_trains_there_and_goes_on_there_and_elsewhere(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if "demonstrations" in ROWS[name][2] or ROWS[name][0] in ("bc", "cql", "iql", "rl_imitation"):
-        make.make_demonstrations()
-    for times, device in ((1, "cuda"), (2, "cuda"), (3, "cpu")):
+    begin(name)
+    for times, device in LAUNCHES:
         before = torch.cuda.memory_stats().get("allocation.all.allocated", 0)
         train(name, times, device)
         used = torch.cuda.memory_stats().get("allocation.all.allocated", 0) - before
