@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from old_trials import make
-
-from bray.cli.launch import Launch
-from bray.composition.whole_run import completed_goal, run_template
-from bray.templates.loading import compose
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("evaluated_here")]
 
@@ -39,18 +33,9 @@ def begin(name: str) -> None:
         make.make_demonstrations()
 
 
-def train(name: str, times: int, device: str) -> Any:
+def train(name: str, times: int, device: str) -> None:
     """Train a row of `ROWS` for as much again, in the working directory."""
-    algorithm, task, settings = ROWS[name]
-    written = [*settings.split(), f"device={device}", "seed=1"]
-    written += ["goal.episode_return=1e6", "goal.evaluate_at=1e6", "goal.evaluation_episodes=1"]
-    template = compose(algorithm, task, [*written, f"goal.max_frames={times * make.MAX_FRAMES}"])
-    config = template.parts.trainer
-    if hasattr(config, "max_steps"):
-        config = replace(config, max_steps=times * config.max_steps)
-    template = replace(template, parts=replace(template.parts, trainer=config))
-    launch = Launch(project=Path(), trial=name)
-    return run_template(template, launch.open, completed_goal(template))
+    make.train(ROWS[name], name, f"device={device}", times=times)
 
 
 @pytest.mark.parametrize("name", ROWS)

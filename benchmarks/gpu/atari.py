@@ -23,7 +23,7 @@ from benchmarks.training.atari import CORES, pinned
 SMALL = ("num_envs=8", "env_threads=1", "segment_length=16", "precision=fp32", "trainer_threads=1")
 """Settings of the dry run, of which a replay takes a second."""
 
-MORE_GAMES = (256,)
+MORE_GAMES = 256
 """Games at once on all cores, beside as many as there are by default."""
 
 
@@ -42,12 +42,11 @@ def train(seconds: float, device: str, cores: int, *more: str) -> dict[str, Any]
 def scaling(options: Namespace, report: Report) -> None:
     """Print frames/s on 1, 4, 16 cores."""
     counts = [count for count in (1, 4, 16, 64) if count <= CORES]
-    runs = {f"{count} cores": (count, ()) for count in counts}
+    counts = counts if options.device == "cuda" else counts[:1]
+    runs: dict[str, tuple[int, tuple[str, ...]]] = {f"{n} cores": (n, ()) for n in counts}
     if options.device == "cuda":
-        for games in MORE_GAMES:
-            runs[f"{counts[-1]} cores, {games} games"] = counts[-1], (f"num_envs={games}",)
-    else:
-        runs = dict([*runs.items()][:1])
+        name = f"{counts[-1]} cores, {MORE_GAMES} games"
+        runs[name] = counts[-1], (f"num_envs={MORE_GAMES}",)
     rates = {}
     for name, (count, more) in runs.items():
         found = train(options.seconds / len(runs) / 4, options.device, count, *more)

@@ -69,7 +69,7 @@ def asking(model: Model, rows: np.ndarray, loop: asyncio.AbstractEventLoop) -> W
     return answered
 
 
-def bare(name: str, rows: np.ndarray, device: str, precision: str) -> Callable[[], float]:
+def bare(name: str, rows: np.ndarray, device: str, precision: str) -> Way:
     """Return a forward of the module, with both copies."""
     module = Floats(name).to(device).eval()
 
@@ -84,7 +84,7 @@ def bare(name: str, rows: np.ndarray, device: str, precision: str) -> Callable[[
     return forward
 
 
-def graph(name: str, rows: np.ndarray, precision: str) -> Callable[[], float]:
+def graph(name: str, rows: np.ndarray, precision: str) -> Way:
     """Return the replay of a captured forward, with both copies."""
     module = Floats(name).cuda().eval()
     held = torch.from_numpy(rows).cuda()

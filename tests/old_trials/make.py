@@ -114,8 +114,21 @@ def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) 
         seed: Seed of the run.
         times: Launches of this trial so far, this one included: budgets count all of them.
     """
-    algorithm, task, settings = TRIALS[name]
-    written = [*settings.split(), "goal.episode_return=1e6", "goal.evaluate_at=1e6"]
+    train(TRIALS[name], trial or name, seed=seed, times=times)
+
+
+def train(row: tuple[str, str, str], trial: str, *more: str, seed: int = 1, times: int = 1) -> None:
+    """Train a row such as those of `TRIALS` in the working directory; see `make`.
+
+    Args:
+        row: Algorithm, task and settings.
+        trial: Name of the trial.
+        more: Other settings.
+        seed: Seed of the run.
+        times: Launches of this trial so far, this one included.
+    """
+    algorithm, task, settings = row
+    written = [*settings.split(), *more, "goal.episode_return=1e6", "goal.evaluate_at=1e6"]
     written += ["goal.evaluation_episodes=2", "keep.checkpoints=1", "keep.versions=2"]
     written += [f"goal.max_frames={times * MAX_FRAMES}", f"seed={seed}"]
     template = compose(algorithm, task, written)
@@ -123,7 +136,7 @@ def make(name: str, *, trial: str | None = None, seed: int = 1, times: int = 1) 
     if hasattr(config, "max_steps"):
         config = replace(config, max_steps=times * config.max_steps)
     template = replace(template, parts=replace(template.parts, trainer=config))
-    launch = Launch(project=Path(), trial=trial or name)
+    launch = Launch(project=Path(), trial=trial)
     run_template(template, launch.open, completed_goal(template))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bray_core.settings.ranges import check_fields
+from bray_model import ModelConfig
 from bray_model.config import Device
 
 
@@ -30,3 +31,11 @@ def playing_device(settings: Any, *, is_local: bool) -> Device:
     """Return where a run plays: where it trains in one process, on Ray on the workers' CPUs."""
     device: Device = getattr(settings, "device", "cpu")
     return device if is_local else "cpu"
+
+
+def batch_config(settings: Any, rows: int, *, is_local: bool) -> ModelConfig:
+    """Return the settings of a model that is always asked for so many rows at once."""
+    device = playing_device(settings, is_local=is_local)
+    return ModelConfig(
+        max_batch_size=rows, pad_to=(rows,), device=device, cuda_graphs=device == "cuda"
+    )

@@ -11,7 +11,7 @@ from torch import nn
 
 from bray.goal import Goal, Outcome
 from bray.run import Run
-from bray.training.device import num_gpus, playing_device
+from bray.training.device import batch_config, num_gpus
 from bray.training.evaluation import EVALUATION_SEED, evaluate_teams, snapshot
 from bray.training.loop import Loop, Turn
 from bray.training.schedules.scheduled_trainer import ReplayClock, with_schedules
@@ -19,7 +19,6 @@ from bray_actor import Runner
 from bray_actor.runners.team_environments import TeamEnvironment
 from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.protocols import TrainerProtocol
-from bray_model import ModelConfig
 
 
 def learn(
@@ -60,10 +59,7 @@ def learn(
     with closing(make_teams(num_envs)) as environment:
         example, _ = environment.reset(seed=seed)
         rows, layout = environment.num_envs, environment.layout(turn.steps)
-    device = playing_device(settings, is_local=run.is_local)
-    batching = ModelConfig(
-        max_batch_size=rows, pad_to=(rows,), device=device, cuda_graphs=device == "cuda"
-    )
+    batching = batch_config(settings, rows, is_local=run.is_local)
     model = run.model("policy", module, example, batching)
     buffer = run.buffer("experience", layout, experience)
     checkpoints = run.experiment.checkpoints

@@ -23,7 +23,7 @@ from bray.sources.goal_rewards import GoalRewards, check_goals
 from bray.sources.hindsight import HindsightBuffer
 from bray.sources.replay_beginning import ReplayBeginning
 from bray.training.algorithm import Takes, check_processes
-from bray.training.device import playing_device
+from bray.training.device import batch_config
 from bray.training.loop import Turn
 from bray.training.reward_scale import RewardScaleConfig
 from bray.training.sampled_policy import SampledPolicy
@@ -287,11 +287,7 @@ class OffPolicy(SampledPolicy[C]):
 
     def batching(self, *, is_local: bool) -> ModelConfig:
         """Return how the rows of a worker's environments are batched."""
-        number = self.parts.source.num_envs
-        device = playing_device(self.config, is_local=is_local)
-        return ModelConfig(
-            max_batch_size=number, pad_to=(number,), device=device, cuda_graphs=device == "cuda"
-        )
+        return batch_config(self.config, self.parts.source.num_envs, is_local=is_local)
 
     def runner(
         self,
