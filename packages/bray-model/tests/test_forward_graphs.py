@@ -76,7 +76,7 @@ def test_a_graph_answers_as_the_forward_with_each_version(precision):
     ):
         wanted.publish(model.weights()[1])
         for time in range(3 * TIMES):
-            rows = rows_of(rng, int(rng.integers(1, 17)))
+            rows = rows_of(rng, (3, 16, 4, 9)[time % 4])
             got, want = model(rows, batch=True), wanted(rows, batch=True)
             close = {"atol": 1e-3} if precision == "fp32" else {"atol": 0.1, "rtol": 0.05}
             np.testing.assert_allclose(got["logits"], want["logits"], **close)

@@ -198,7 +198,8 @@ def test_transfers_overlap_with_the_step_on_a_gpu():
 
     trainer = Busy(nn.Linear(2048, 2048), Large(), config=TrainerConfig(device="cuda", prefetch=2))
     trainer.run(3)
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as trace:
+    kinds = [ProfilerActivity.CUDA, ProfilerActivity.CPU]
+    with profile(activities=kinds, acc_events=True) as trace:  # else it warns
         trainer.run(5)
     spans = {"copy": [], "kernel": []}
     for event in trace.events():

@@ -67,6 +67,18 @@ class TrainerHooks:
         """
         return None
 
+    def is_repeatable(self, batch: Any) -> bool:
+        """Return whether a GPU may repeat what `loss` launched for a batch of the same shapes.
+
+        It then gets the kernels of forward and backward as one CUDA graph, which for small networks
+        is several times as quick; `loss` itself is not called. It may be said of a loss that reads
+        nothing but tensors: those of its batch (all leaves are tensors, or `FrameStacks`), of the
+        module, and others that change in place. Numbers that it reads are as they were when it was
+        captured: no `step`, no schedule. By default it is said of none. Asked of one rank with one
+        optimiser, without accumulation, in float32 or bfloat16.
+        """
+        return False
+
     def batch_weight(self, batch: Any) -> float:
         """Return how much a batch counts in a mean over several: as many samples as it has.
 

@@ -20,6 +20,7 @@ from bray_trainer.distributed.sharding import is_sharded, whole
 from bray_trainer.flat_adam import FlatAdam
 from bray_trainer.reporting.loop_timer import LoopTimer
 from bray_trainer.reporting.loss_means import LossMeans
+from bray_trainer.step_graphs import Found, StepGraphs
 
 Losses = Tensor | Mapping[str, Tensor]
 """One loss, or one of each optimiser by name."""
@@ -40,6 +41,7 @@ class Stepper:
         optimizers: One optimiser, or several by name.
         loss: Function of a batch and the step: `Trainer.loss`.
         gradients: Function that may give what `loss` does and gradients too: `Trainer.gradients`.
+        is_repeatable: Function that says of a batch whether a graph may stand for `loss`.
         weigh: Function that weighs a batch: `Trainer.batch_weight`.
         config: Gives precision, clipping, and what happens where a value is not finite.
         device: Device of the module.
@@ -53,6 +55,7 @@ class Stepper:
         optimizers: Optimizer | Mapping[str, Optimizer],
         loss: LossFunction,
         gradients: GradientFunction,
+        is_repeatable: Callable[[Any], bool],
         weigh: Callable[[Any], float],
         config: TrainerConfig,
         device: torch.device,
@@ -64,17 +67,20 @@ class Stepper:
         self._module = module
         self._loss = loss
         self._gradients = gradients
+        self._is_repeatable = is_repeatable
         self._weigh = weigh
         self._config = config
         self._device = device
         self._ranks = ranks
         self._timer = timer
-        self._is_plain = (ranks.size, config.accumulate, config.precision) == (
-            1,
-            1,
-            "fp32",
-        ) and device.type == "cpu"
         self._is_sharded = is_sharded(module)
+        is_alone = ranks.size == config.accumulate == 1
+        self._is_plain = is_alone and config.precision == "fp32" and device.type == "cpu"
+        has_graphs = is_alone and device.type == "cuda" and not config.compile
+        has_graphs = has_graphs and self.scaler is None and len(self.optimizers) == 1
+        self._graphs = (
+            StepGraphs(self._graphed, self._parameters([UNNAMED])) if has_graphs else None
+        )
         self._is_checked = config.when_not_finite == "skip" or self.scaler is not None
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -155,13 +161,21 @@ class Stepper:
             )
         return float(self._ranks.sum(torch.tensor([own], dtype=torch.float64)))
 
-    def _backward(
-        self, batch: Any, share: float, steps: int
-    ) -> tuple[dict[str, Tensor], Mapping[str, Tensor | float]]:
+    def _backward(self, batch: Any, share: float, steps: int) -> Found:
         """Add a batch's share to the gradients; return its losses and terms."""
         given = self._gradients(batch, steps) if self._is_plain else None
         if given is not None:
             return self._checked(given[0]), given[1]
+        if self._graphs is not None and self._is_repeatable(batch):
+            repeated = self._graphs.run(batch)
+            if repeated is not None:
+                return repeated
+        return self._by_autograd(batch, share, steps)
+
+    def _graphed(self, batch: Any) -> Found:
+        return self._by_autograd(batch, 1.0, 0)
+
+    def _by_autograd(self, batch: Any, share: float, steps: int) -> Found:
         with self.autocast():
             returned = self._loss(batch, steps)
         if not isinstance(returned, tuple) or len(returned) != 2:

@@ -102,6 +102,7 @@ class Trainer(TrainerHooks):
             self.optimizer,
             self.loss,
             self.gradients,
+            self.is_repeatable,
             self.batch_weight,
             self.config,
             self.device,

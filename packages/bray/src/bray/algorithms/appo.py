@@ -18,6 +18,7 @@ from bray.sources import atari
 from bray.training.actor_critic import ActorCriticTrainer
 from bray.training.generator import KeepsGenerator
 from bray.training.lagging import Lagging, LaggingConfig
+from bray.training.minibatches import shuffled_order
 from bray_actor.spaces import ATARI
 from bray_algo.losses import appo
 from bray_core.layout import Packed
@@ -56,7 +57,7 @@ class APPOTrainer(KeepsGenerator, ActorCriticTrainer):
         segments = self.segments(replay)
         count = len(segments["length"])
         for _ in range(self.part.epochs):
-            order = torch.randperm(count, generator=self.generator)
+            order = shuffled_order(count, self.generator, self.device)
             for index in order.tensor_split(min(self.part.minibatches, count)):
                 yield select_segments(segments, index)
 

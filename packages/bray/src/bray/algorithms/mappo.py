@@ -25,6 +25,7 @@ from bray.training.algorithm import Takes
 from bray.training.device import DeviceConfig
 from bray.training.generator import KeepsGenerator
 from bray.training.loop import Turn
+from bray.training.minibatches import shuffled_order
 from bray.training.on_policy import segment_layout
 from bray.training.play_gap import PlayGap
 from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock
@@ -158,7 +159,7 @@ class MAPPOTrainer(KeepsGenerator, FollowsSchedules, Trainer):
         self.module.scale.update(steps["return"])
         count = len(steps["return"])
         for _ in range(self.settings.epochs):
-            order = torch.randperm(count, generator=self.generator)
+            order = shuffled_order(count, self.generator, self.device)
             for index in order.tensor_split(min(self.settings.minibatches, count)):
                 yield select_steps(steps, index)
 

@@ -20,7 +20,13 @@ from bray.training.by_hand.choice_ppo import BehindModule
 from bray.training.by_hand.perceptron_ppo import PerceptronPPO, fits
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
-from bray.training.minibatches import epochs_at_once, even_sizes, minibatches, shuffled
+from bray.training.minibatches import (
+    epochs_at_once,
+    even_sizes,
+    minibatches,
+    shuffled,
+    shuffled_order,
+)
 from bray.training.on_policy import OnPolicy
 from bray_actor.spaces import ATARI
 from bray_algo import gae
@@ -38,6 +44,7 @@ from bray_core.settings.ranges import (
     check_fields,
 )
 from bray_core.settings.schedule import (
+    Schedule,
     ScheduledFraction,
     ScheduledNonNegativeFloat,
     ScheduledPositiveFloat,
@@ -154,7 +161,8 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         at_once = 1 if ends_early else epochs_at_once(rows, self.part.epochs)
         for begin in range(0, self.part.epochs, at_once):
             epochs = range(begin, min(begin + at_once, self.part.epochs))
-            orders = [torch.randperm(len(advantage), generator=self.generator) for _ in epochs]
+            count = len(advantage)
+            orders = [shuffled_order(count, self.generator, self.device) for _ in epochs]
             scaled = _standardised_parts(advantage, orders, size)
             for batch, part in zip(shuffled(rows, orders, size), scaled, strict=True):
                 batch["advantage"] = part
@@ -223,6 +231,12 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         self.gap.see(log_prob, batch)
         self._approx_kl = terms["approx_kl"]
         return loss, terms
+
+    def is_repeatable(self, batch: Batch) -> bool:
+        """Return that it is, but for memory, schedules, and the batch that `PlayGap` looks at."""
+        is_plain = self._is_own and "initial_state" not in batch and not self.gap.is_due
+        numbers = (self.part.clip, self.part.entropy_coefficient)
+        return is_plain and not any(isinstance(number, Schedule) for number in numbers)
 
     def _coefficients(self, has_choices: bool) -> dict[str, float]:
         """Return the clip and the weights; of the entropy bonus that for choices if unsaid."""

@@ -28,7 +28,7 @@ from bray.training.algorithm import Takes
 from bray.training.annealing import AnnealsLearningRate, check_annealing
 from bray.training.compute import ComputeConfig
 from bray.training.generator import KeepsGenerator
-from bray.training.minibatches import minibatches
+from bray.training.minibatches import shuffled, shuffled_order
 from bray.training.on_policy import OnPolicy, SegmentConfig
 from bray.training.on_policy_trainer import OnPolicyTrainer
 from bray_actor.spaces import ATARI
@@ -169,10 +169,11 @@ class PQNTrainer(KeepsGenerator, AnnealsLearningRate, OnPolicyTrainer):
         self.see(segments, valid_steps(segments))
         self.scale_reward(segments)
         steps = self._with_returns(segments)
-        for _ in range(self.part.epochs):
-            order = torch.randperm(len(steps["return"]), generator=self.generator)
-            for index in minibatches(order, [1] * len(order), self.part.minibatch_size):
-                yield select_steps(steps, index)
+        count = len(steps["return"])
+        orders = [
+            shuffled_order(count, self.generator, self.device) for _ in range(self.part.epochs)
+        ]
+        yield from shuffled(steps, orders, self.part.minibatch_size)
         self.module.epsilon.fill_(self._next_epsilon())
 
     def _next_epsilon(self) -> float:
@@ -210,6 +211,10 @@ class PQNTrainer(KeepsGenerator, AnnealsLearningRate, OnPolicyTrainer):
         """Return half the mean square of the errors of the actions taken."""
         q = self.module(as_tensors(batch["observation"]))["q"]
         return dqn.loss(q, batch["action"], batch["return"], huber=None)
+
+    def is_repeatable(self, batch: Batch) -> bool:
+        """Return that it is, unless a subclass has a loss of its own."""
+        return type(self).loss is PQNTrainer.loss
 
 
 class PQN(OnPolicy[PQNConfig]):

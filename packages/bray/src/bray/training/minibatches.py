@@ -14,6 +14,14 @@ _AT_ONCE_BYTES = 2**24
 """Size up to which rows are put in order all at once, which copies all of them."""
 
 
+def shuffled_order(count: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """Return the numbers of `count` rows in an order drawn on the CPU, `[count]`, on a device.
+
+    A GPU would else wait for a copy whenever rows are chosen by a part of it.
+    """
+    return torch.randperm(count, generator=generator).to(device)
+
+
 def minibatches(order: Tensor, steps: Sequence[int], size: int) -> Iterator[Tensor]:
     """Yield the parts of a shuffled order, each of at most `size` steps.
 

@@ -23,7 +23,8 @@ class PlayGap:
     """
 
     def __init__(self) -> None:
-        self._is_due = False
+        self.is_due = False
+        """Whether the next minibatch is looked at."""
 
     def begin(self, segments: Batch, version: int | None) -> None:
         """Mark the steps of a replay that were acted by the current version.
@@ -32,8 +33,8 @@ class PlayGap:
             segments: what `sequences.time_major` returns; they get a leaf `is_current [T, B]`.
             version: `Trainer.policy_version`; None marks nothing.
         """
-        self._is_due = version is not None and "policy_version" in segments
-        if self._is_due:
+        self.is_due = version is not None and "policy_version" in segments
+        if self.is_due:
             acted_by = segments["policy_version"].T  # [B, T] -> [T, B]
             segments[IS_CURRENT] = acted_by.eq(version) & valid_steps(segments)
 
@@ -44,11 +45,11 @@ class PlayGap:
             log_prob: log-probabilities of the actions taken, by the trainer's weights.
             batch: `log_prob` as recorded, and maybe `is_current`, all of one shape.
         """
-        if self._is_due and IS_CURRENT in batch:
+        if self.is_due and IS_CURRENT in batch:
             gap = (log_prob.detach() - batch["log_prob"])[batch[IS_CURRENT]].abs()
             if gap.numel():
                 mean, most = torch.stack([gap.mean(), gap.max()]).tolist()  # one wait for a GPU
                 metrics.record("trainer/log_prob_gap", mean)
                 metrics.record("trainer/log_prob_gap_max", most)
-        self._is_due = False
+        self.is_due = False
         return log_prob

@@ -1,0 +1,147 @@
+"""Steps as CUDA graphs: the same weights as without, and what is not captured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bray_core import nested
+from bray_core.layout import Layout, Packed
+from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.step_graphs import StepGraphs
+
+GRAPHED = 16
+"""Rows of a batch that comes often."""
+REPLAYS = 12
+"""More than a graph waits for."""
+
+
+class Ready:
+    """A buffer of replays that are the same in each run."""
+
+    def __init__(self, sizes):
+        self.sizes, self.taken = sizes, 0
+
+    def pop(self, timeout_s=None):
+        size = self.sizes[self.taken % len(self.sizes)]
+        rng = np.random.default_rng(self.taken)
+        self.taken += 1
+        tree = {
+            "x": rng.normal(size=(size, 6)).astype(np.float32),
+            "y": rng.normal(size=size).astype(np.float32),
+        }
+        layout = Layout(nested.spec({name: leaf[0] for name, leaf in tree.items()}))
+        return Packed(layout, layout.pack(tree))
+
+
+def network(*more):
+    torch.manual_seed(0)
+    layers = [nn.Linear(6, 32), nn.BatchNorm1d(32), nn.Tanh(), *more, nn.Linear(32, 1)]
+    return nn.Sequential(*layers)
+
+
+class Regression(Trainer):
+    """Its loss reads nothing but tensors."""
+
+    repeats = True
+
+    def loss(self, batch, step):
+        error = (self.module(batch["x"])[..., 0] - batch["y"]).square()
+        return error.mean(), {"most": error.max()}
+
+    def is_repeatable(self, batch):
+        return self.repeats
+
+
+class Waiting(Regression):
+    """Chooses by a value, for which the CPU has to wait."""
+
+    def loss(self, batch, step):
+        loss, terms = super().loss(batch, step)
+        return (loss if float(batch["x"].sum()) > 0 else 2 * loss), terms
+
+
+def trained(kind=Regression, *, sizes=(GRAPHED,), repeats=True, module=None, **config):
+    """Train on some replays; return the trainer and its figures."""
+    config = TrainerConfig(device="cuda", seed=0, max_grad_norm=0.5, **config)
+    trainer = kind(module or network(), Ready(sizes), config=config)
+    trainer.repeats = repeats
+    trainer.run(REPLAYS * len(sizes), checkpoint=False)
+    return trainer
+
+
+def graphs_of(trainer):
+    """Return the graphs by the rows of their batch."""
+    found = trainer._stepper._graphs._graphs
+    return {shape[0][0][1][0]: graph for shape, graph in found.items()}
+
+
+def assert_same_weights(one, other, **close):
+    for name, value in one.module.state_dict().items():
+        if "running" in name or "num_batches" in name:
+            continue  # the batch that is compared as it is captured counts three times there
+        np.testing.assert_allclose(
+            value.cpu(), other.module.state_dict()[name].cpu(), err_msg=name, **close
+        )
+
+
+def test_without_a_graph_the_loss_itself_is_asked():
+    """What no graph can be made of is tried once, and leaves no gradients."""
+    weight = nn.Parameter(torch.ones(3))
+    asked = []
+
+    def backward(batch):
+        asked.append(batch)
+        if len(asked) > 1:
+            raise RuntimeError("not in a graph")
+        weight.grad = torch.ones(3)
+        return {}, {}
+
+    graphs = StepGraphs(backward, [weight])
+    assert [graphs.run({"x": torch.ones(2)}) for _ in range(8)] == [None] * 8
+    assert len(asked) <= 2
+    assert weight.grad is None
+    assert graphs.run({"x": "a word"}) is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("sizes", [(GRAPHED,), (GRAPHED, 7, GRAPHED)])
+def test_weights_and_figures_are_those_without_graphs(precision, sizes):
+    found = trained(sizes=sizes, precision=precision)
+    wanted = trained(sizes=sizes, precision=precision, repeats=False)
+    assert all(graphs_of(found).values())
+    assert set(graphs_of(found)) == set(sizes)
+    assert not graphs_of(wanted)
+    close = {"atol": 2e-4} if precision == "fp32" else {"atol": 2e-2}
+    assert_same_weights(found, wanted, **close)
+    figures = (found.progress(), wanted.progress())
+    for name in ("loss", "most", "grad_norm"):
+        assert figures[0][name] == pytest.approx(figures[1][name], rel=0.02), name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [Waiting, Regression])
+def test_what_waits_or_draws_goes_on_as_it_is(kind):
+    more = [] if kind is Waiting else [nn.Dropout(0.5)]
+    trainer = trained(kind, module=network(*more))
+    assert graphs_of(trainer) == {GRAPHED: None}
+    if kind is Waiting:
+        assert_same_weights(trainer, trained(kind, repeats=False), atol=2e-4)
+
+
+@pytest.mark.gpu
+def test_weights_that_are_set_elsewhere_are_those_of_the_next_step():
+    """`begin_anew` writes into the parameters; other memory for them means another graph."""
+    weights = {name: value.numpy().copy() for name, value in network().state_dict().items()}
+    trainers = [trained(), trained(repeats=False)]
+    for trainer in trainers:
+        trainer.begin_anew(weights)
+        trainer.run(2, checkpoint=False)
+        for parameter in trainer.module.parameters():
+            parameter.data = parameter.data.clone()
+        trainer.run(REPLAYS, checkpoint=False)
+    assert len(trainers[0]._stepper._graphs._graphs) == 2
+    assert_same_weights(*trainers, atol=5e-4)
