@@ -106,6 +106,27 @@ def test_without_a_graph_the_loss_itself_is_asked():
     assert graphs.run({"x": "a word"}) is None
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_graph_stands_for_the_loss_where_the_trainer_says_so(repeats):
+    """Its gradients are stepped on, and its losses and terms are the figures."""
+
+    class Graphs:
+        def run(self, batch):
+            for parameter in trainer.module.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            return {"": torch.tensor(7.0)}, {"most": torch.tensor(8.0)}
+
+    trainer = Regression(network(), Ready([GRAPHED]), config=TrainerConfig(learning_rate=0.1))
+    trainer.repeats, trainer._stepper._graphs = repeats, Graphs()
+    trainer._stepper._is_plain = False  # on the CPU it would ask `gradients`
+    before = trainer.module[0].weight.detach().clone()
+    trainer.run(1, checkpoint=False)
+    is_theirs = trainer.progress()["loss"] == 7.0 and trainer.progress()["most"] == 8.0
+    assert is_theirs == repeats
+    fell = torch.isclose(before - trainer.module[0].weight, torch.tensor(0.1), atol=1e-3)
+    assert bool(fell.all()) == repeats, "Adam's first step is the rate, against the gradient"
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("sizes", [(GRAPHED,), (GRAPHED, 7, GRAPHED)])

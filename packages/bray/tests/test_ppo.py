@@ -16,6 +16,7 @@ from bray.training.on_policy import segment_layout
 from bray_buffer import Buffer, BufferConfig
 from bray_core.errors import ConfigError
 from bray_core.layout import Packed
+from bray_core.settings.schedule import Schedule
 from bray_core.spaces import Spaces
 
 SPACES = read_spaces("CartPole-v1")
@@ -47,7 +48,7 @@ def segments(lengths: list[int], seed: int = 0) -> Packed:
     return Packed(LAYOUT, block)
 
 
-def make_trainer(**part: float) -> ppo.PPOTrainer:
+def make_trainer(**part: Any) -> ppo.PPOTrainer:
     return ppo.PPOTrainer(
         make_policy(SPACES, NetworkConfig(hidden=(64, 64)), seed=0),
         Buffer(LAYOUT, BufferConfig(batch_steps=16, capacity=64)),
@@ -78,6 +79,27 @@ def test_a_minibatch_of_one_step_or_equal_ones_trains(lengths: list[int]) -> Non
         assert terms["policy_loss"] == 0, "of one sample the advantage is the mean"
         loss.backward()
     assert all(torch.isfinite(p.grad).all() for p in trainer.module.parameters())
+
+
+def test_a_gpu_may_repeat_a_loss_that_reads_tensors_alone() -> None:
+    """Not one with a schedule, memory, another loss, nor the batch whose gap is recorded."""
+    batch: dict[str, Any] = {"observation": torch.zeros(4, 4)}
+    trainer = make_trainer()
+    assert trainer.is_repeatable(batch)
+    assert not trainer.is_repeatable({**batch, "initial_state": torch.zeros(4, 8)})
+    trainer.gap.is_due = True
+    assert not trainer.is_repeatable(batch)
+    falls = Schedule(start=0.2, end=0.1, frames=1000)
+    for name in ("clip", "entropy_coefficient"):
+        assert not make_trainer(**{name: falls}).is_repeatable(batch)
+
+    class Other(ppo.PPOTrainer):
+        def loss(self, batch: Any, step: int) -> Any:
+            return super().loss(batch, step)
+
+    trainer.__class__ = Other
+    trainer._is_own = False
+    assert not trainer.is_repeatable(batch)
 
 
 def test_the_rest_of_an_epoch_is_shared_out() -> None:

@@ -87,6 +87,17 @@ def test_the_loss_is_towards_the_papers_returns(q_lambda: float) -> None:
     assert float(loss.detach()) == pytest.approx(0.5 * np.mean(np.square(errors)), abs=1e-5)
 
 
+def test_a_gpu_may_repeat_its_loss_but_not_one_of_a_subclass() -> None:
+    class Other(pqn.PQNTrainer):
+        def loss(self, batch: Any, step: int) -> Any:
+            return super().loss(batch, step)
+
+    made = trainer()
+    assert made.is_repeatable({})
+    made.__class__ = Other
+    assert not made.is_repeatable({})
+
+
 def test_epsilon_falls_with_the_frames_of_what_is_published_next() -> None:
     made = trainer(steps_per_replay=512, epsilon_frames=2_048, epsilon_end=0.1)
     seen = []
