@@ -133,7 +133,6 @@ def test_a_graph_stands_for_the_loss_where_the_trainer_says_so(repeats):
 def test_weights_and_figures_are_those_without_graphs(precision, sizes):
     found = trained(sizes=sizes, precision=precision)
     wanted = trained(sizes=sizes, precision=precision, repeats=False)
-    assert all(graphs_of(found).values())
     assert set(graphs_of(found)) == set(sizes)
     assert not graphs_of(wanted)
     close = {"atol": 2e-4} if precision == "fp32" else {"atol": 2e-2}
@@ -148,7 +147,8 @@ def test_weights_and_figures_are_those_without_graphs(precision, sizes):
 def test_what_waits_or_draws_goes_on_as_it_is(kind):
     more = [] if kind is Waiting else [nn.Dropout(0.5)]
     trainer = trained(kind, module=network(*more))
-    assert graphs_of(trainer) == {GRAPHED: None}
+    assert not graphs_of(trainer)
+    assert trainer._stepper._graphs._is_refused, "it was tried, once"
     if kind is Waiting:
         assert_same_weights(trainer, trained(kind, repeats=False), atol=2e-4)
 

@@ -45,13 +45,16 @@ class StepGraphs:
         self._backward = backward
         self._parameters = parameters
         self._came: dict[Any, int] = {}
-        self._graphs: dict[Any, _Graph | None] = {}
+        self._graphs: dict[Any, _Graph] = {}
+        self._is_refused = False
 
     def run(self, batch: Any) -> Found | None:
         """Set the gradients; return the losses and terms, or None where no graph gives them.
 
         What is returned holds until the next call.
         """
+        if self._is_refused:
+            return None
         batch = as_tensors(batch)
         if not all(isinstance(leaf, Tensor) for _, leaf in nested.items(batch)):
             return None
@@ -60,9 +63,12 @@ class StepGraphs:
             came = self._came[shape] = self._came.get(shape, 0) + 1
             if came <= _WARM_UP or len(self._graphs) == _MOST:
                 return None
-            self._graphs[shape] = self._captured(batch)
-        graph = self._graphs[shape]
-        return None if graph is None else graph.run(batch)
+            graph = self._captured(batch)
+            if graph is None:  # nor would there be one for other shapes
+                self._is_refused = True
+                return None
+            self._graphs[shape] = graph
+        return self._graphs[shape].run(batch)
 
     def _shape(self, batch: Any) -> Any:
         """Return what two batches agree in that one graph is for, and where the weights are."""
