@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +106,80 @@ def test_without_a_graph_the_loss_itself_is_asked():
     assert len(asked) <= 2
     assert weight.grad is None
     assert graphs.run({"x": "a word"}) is None
+
+
+class Backward:
+    """The gradient of a linear loss, computed again by what stands for a graph."""
+
+    def __init__(self):
+        self.weight = nn.Parameter(torch.ones(3))
+        self.calls, self.batch = 0, None
+
+    def __call__(self, batch):
+        self.calls, self.batch = self.calls + 1, batch
+        loss = (batch["x"] @ self.weight).sum()
+        loss.backward()
+        return {"": loss}, {"mean": batch["x"].mean()}
+
+
+class Graph:
+    """Stands for `torch.cuda.CUDAGraph`: its replay computes into the memory of the capture."""
+
+    backward = None
+    is_empty = False
+
+    def capture_begin(self, **options):
+        pass
+
+    def capture_end(self):
+        """What is kept is what the last call computed."""
+        self.gradient, self.batch = self.backward.weight.grad, self.backward.batch
+
+    def replay(self):
+        if not self.is_empty:
+            self.gradient.copy_(self.batch["x"].sum(0))
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    class Stream:
+        def wait_stream(self, other):
+            pass
+
+        synchronize = record_event = lambda self: None
+
+    backward = Backward()
+    monkeypatch.setattr(Graph, "backward", backward)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    return backward
+
+
+def test_a_shape_is_captured_once_and_replayed_on_each_batch(pretended):
+    """Not before it came four times; of more than four shapes the others go on without."""
+    graphs = StepGraphs(pretended, [pretended.weight])
+    for rows in range(1, 8):
+        for time in range(6):
+            batch = {"x": torch.rand(rows, 3)}
+            found = graphs.run(batch)
+            assert (found is not None) == (time >= 3 and rows <= 4)
+            if found is not None:
+                torch.testing.assert_close(pretended.weight.grad, batch["x"].sum(0))
+            else:
+                assert pretended.weight.grad is None
+            pretended.weight.grad = None
+    assert pretended.calls == 4 * 3, "to compare with, to warm up, and to capture"
+
+
+def test_what_captured_nothing_is_not_used(pretended, monkeypatch):
+    """Such as kernels that were launched on another device."""
+    monkeypatch.setattr(Graph, "is_empty", True)
+    graphs = StepGraphs(pretended, [pretended.weight])
+    assert [graphs.run({"x": torch.ones(2, 3)}) for _ in range(8)] == [None] * 8
+    assert pretended.weight.grad is None
+    assert pretended.calls == 3
 
 
 @pytest.mark.parametrize("repeats", [True, False])

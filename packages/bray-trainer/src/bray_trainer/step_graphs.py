@@ -55,7 +55,11 @@ class StepGraphs:
         """
         if self._is_refused:
             return None
-        batch = as_tensors(batch)
+        # Streams are those of the current device.
+        with torch.cuda.device_of(self._parameters[0]):  # type: ignore[no-untyped-call]
+            return self._run(as_tensors(batch))
+
+    def _run(self, batch: Any) -> Found | None:
         if not all(isinstance(leaf, Tensor) for _, leaf in nested.items(batch)):
             return None
         shape = self._shape(batch)
@@ -79,6 +83,7 @@ class StepGraphs:
         try:
             wanted = self._gradients_of(batch)
             graph = _Graph(self._backward, self._parameters, batch)
+            graph.forget()
             graph.run(batch)
             found = [parameter.grad for parameter in self._parameters]
             is_same = all(map(_are_close, wanted, found))
@@ -121,6 +126,12 @@ class _Graph:
         torch.cuda.current_stream().wait_stream(stream)
         self._found = _detached(losses), _detached(terms)
         self._gradients = [parameter.grad for parameter in parameters]
+
+    def forget(self) -> None:
+        """Set the gradients to zero: what captured nothing leaves them so."""
+        for gradient in self._gradients:
+            if gradient is not None:
+                gradient.zero_()
 
     def run(self, batch: Any) -> Found:
         """Replay it on another batch."""
