@@ -48,8 +48,8 @@ def segments(lengths: list[int], seed: int = 0) -> Packed:
     return Packed(LAYOUT, block)
 
 
-def make_trainer(**part: Any) -> ppo.PPOTrainer:
-    return ppo.PPOTrainer(
+def make_trainer(kind: type[ppo.PPOTrainer] = ppo.PPOTrainer, **part: Any) -> ppo.PPOTrainer:
+    return kind(
         make_policy(SPACES, NetworkConfig(hidden=(64, 64)), seed=0),
         Buffer(LAYOUT, BufferConfig(batch_steps=16, capacity=64)),
         model=_Target(),
@@ -82,7 +82,7 @@ def test_a_minibatch_of_one_step_or_equal_ones_trains(lengths: list[int]) -> Non
 
 
 def test_a_gpu_may_repeat_a_loss_that_reads_tensors_alone() -> None:
-    """Not one with a schedule, memory, another loss, nor the batch whose gap is recorded."""
+    """Not one with a schedule, memory, another loss, nor what is looked at after each step."""
     batch: dict[str, Any] = {"observation": torch.zeros(4, 4)}
     trainer = make_trainer()
     assert trainer.is_repeatable(batch)
@@ -92,14 +92,13 @@ def test_a_gpu_may_repeat_a_loss_that_reads_tensors_alone() -> None:
     falls = Schedule(start=0.2, end=0.1, frames=1000)
     for name in ("clip", "entropy_coefficient"):
         assert not make_trainer(**{name: falls}).is_repeatable(batch)
+    assert not make_trainer(target_kl=0.02).is_repeatable(batch)
 
     class Other(ppo.PPOTrainer):
         def loss(self, batch: Any, step: int) -> Any:
             return super().loss(batch, step)
 
-    trainer.__class__ = Other
-    trainer._is_own = False
-    assert not trainer.is_repeatable(batch)
+    assert not make_trainer(Other).is_repeatable(batch)
 
 
 def test_the_rest_of_an_epoch_is_shared_out() -> None:

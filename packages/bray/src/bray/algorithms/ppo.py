@@ -233,10 +233,14 @@ class PPOTrainer(KeepsGenerator, AnnealsLearningRate, ActorCriticTrainer):
         return loss, terms
 
     def is_repeatable(self, batch: Batch) -> bool:
-        """Return that it is, but for memory, schedules, and the batch that `PlayGap` looks at."""
+        """Return that it is, but for memory, schedules, `target_kl`, and what `PlayGap` looks at.
+
+        With `target_kl` each call of `loss` leaves the divergence that `handle` asks for.
+        """
         is_plain = self._is_own and "initial_state" not in batch and not self.gap.is_due
         numbers = (self.part.clip, self.part.entropy_coefficient)
-        return is_plain and not any(isinstance(number, Schedule) for number in numbers)
+        is_constant = not any(isinstance(number, Schedule) for number in numbers)
+        return is_plain and is_constant and self.part.target_kl is None
 
     def _coefficients(self, has_choices: bool) -> dict[str, float]:
         """Return the clip and the weights; of the entropy bonus that for choices if unsaid."""
