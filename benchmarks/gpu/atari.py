@@ -47,7 +47,8 @@ def scaling(options: Namespace, report: Report) -> None:
     counts = counts if options.device == "cuda" else counts[:1]
     runs: dict[str, tuple[int, tuple[str, ...]]] = {f"{n} cores": (n, ()) for n in counts}
     if options.device == "cuda":
-        runs[f"{counts[-1]} cores, PQN of 128 games"] = counts[-1], (*GAMES["cuda"], *LEARNER)
+        more = (*GAMES["cuda"], *LEARNER)
+        runs[" ".join([f"{counts[-1]} cores,", *more])] = counts[-1], more
     rates = {}
     for name, (count, more) in runs.items():
         found = train(options.seconds / len(runs) / 4, options.device, count, *more)

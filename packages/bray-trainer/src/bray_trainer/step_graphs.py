@@ -81,27 +81,19 @@ class StepGraphs:
 
     def _captured(self, batch: Any) -> _Graph | None:
         try:
-            wanted = self._gradients_of(batch)
+            self._backward(batch)
+            wanted = _taken(self._parameters)
             graph = _Graph(self._backward, self._parameters, batch)
-            graph.forget()
+            graph.blank()
             graph.run(batch)
-            found = [parameter.grad for parameter in self._parameters]
-            is_same = all(map(_are_close, wanted, found))
+            if all(map(_are_close, wanted, _taken(self._parameters))):
+                return graph
+            reason = "it gave other gradients"
         except Exception as error:  # noqa: BLE001 - whatever a loss cannot have in a graph
-            logger.info("trainer: its steps run without a CUDA graph: %s", error)
-            is_same, graph = False, None
-        else:
-            if not is_same:
-                logger.info("trainer: its steps run without a CUDA graph: it gave other gradients")
-        _forget(self._parameters)
-        return graph if is_same else None
-
-    def _gradients_of(self, batch: Any) -> list[Tensor | None]:
-        """Return the gradients without a graph."""
-        self._backward(batch)
-        gradients = [parameter.grad for parameter in self._parameters]
-        _forget(self._parameters)
-        return gradients
+            _taken(self._parameters)
+            reason = str(error)
+        logger.info("trainer: its steps run without a CUDA graph: %s", reason)
+        return None
 
 
 class _Graph:
@@ -115,7 +107,7 @@ class _Graph:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             backward(self._batch)
-            _forget(parameters)  # so that the gradients are the graph's own memory
+            _taken(parameters)  # so that the gradients are the graph's own memory
             stream.synchronize()
             # Other threads go on using the GPU meanwhile.
             self._graph.capture_begin(capture_error_mode="thread_local")
@@ -125,9 +117,9 @@ class _Graph:
                 self._graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         self._found = _detached(losses), _detached(terms)
-        self._gradients = [parameter.grad for parameter in parameters]
+        self._gradients = _taken(parameters)
 
-    def forget(self) -> None:
+    def blank(self) -> None:
         """Set the gradients to zero: what captured nothing leaves them so."""
         for gradient in self._gradients:
             if gradient is not None:
@@ -145,9 +137,12 @@ class _Graph:
         return self._found
 
 
-def _forget(parameters: Sequence[Parameter]) -> None:
+def _taken(parameters: Sequence[Parameter]) -> list[Tensor | None]:
+    """Return the gradients, which the parameters then have no more."""
+    gradients = [parameter.grad for parameter in parameters]
     for parameter in parameters:
         parameter.grad = None
+    return gradients
 
 
 def _detached(terms: Mapping[str, Any]) -> dict[str, Any]:

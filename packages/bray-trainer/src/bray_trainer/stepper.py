@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,9 +79,8 @@ class Stepper:
         self._is_plain = is_alone and config.precision == "fp32" and device.type == "cpu"
         has_graphs = is_alone and device.type == "cuda" and not config.compile
         has_graphs = has_graphs and self.scaler is None and len(self.optimizers) == 1
-        self._graphs = (
-            StepGraphs(self._graphed, self._parameters([UNNAMED])) if has_graphs else None
-        )
+        backward = partial(self._by_autograd, share=1.0, steps=0)
+        self._graphs = StepGraphs(backward, self._parameters([UNNAMED])) if has_graphs else None
         self._is_checked = config.when_not_finite == "skip" or self.scaler is not None
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -171,9 +171,6 @@ class Stepper:
             if repeated is not None:
                 return repeated
         return self._by_autograd(batch, share, steps)
-
-    def _graphed(self, batch: Any) -> Found:
-        return self._by_autograd(batch, 1.0, 0)
 
     def _by_autograd(self, batch: Any, share: float, steps: int) -> Found:
         with self.autocast():
