@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from server_services import Counter, Echo
 
+from bray_core.errors import DeadlineError
 from bray_server import Client, Limits, ServerThread
 
 LIMITS = Limits(max_body_bytes=1000, max_header_bytes=2000, receive_timeout_s=0.4)
@@ -166,6 +170,101 @@ def test_a_slow_trickle_does_not_extend_the_deadline(server: ServerThread) -> No
             if reply:
                 break
     assert b"408" in reply.split(b"\r\n")[0]
+
+
+UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAEAAEAA")
+
+
+def test_a_wish_for_another_protocol_is_ignored() -> None:
+    """As RFC 9110 allows; Java's client wishes for HTTP/2 with the first request."""
+    chunked = step("", "", b"", "Transfer-Encoding: chunked", *UPGRADE)
+    chunked = chunked.replace(b"Content-Length: 0\r\n", b"") + b"2\r\nec\r\n2\r\nho\r\n0\r\n\r\n"
+    whole = b"".join(
+        [
+            step("", "", b"one", *UPGRADE),
+            step("", "", b"", *UPGRADE),
+            chunked,
+            step("", "", b"two", *UPGRADE, "Expect: 100-continue"),
+            step("", "", b"three", "Connection: Upgrade, close", "Upgrade: websocket"),
+        ]
+    )
+    server = ServerThread(Echo(), http_port=0, limits=LIMITS)
+    try:
+        for at in range(1, len(whole)):
+            received = talk(server, whole[:at], whole[at:])
+            found = bodies(received.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b""))
+            wanted = [b"one", b"", b"echo", b"two", b"three"]
+            assert found == [(200, body) for body in wanted], at
+    finally:
+        server.close(0)
+
+
+def test_a_tunnel_is_refused_once(server: ServerThread) -> None:
+    (reply,) = bodies(talk(server, b"CONNECT x:80 HTTP/1.1\r\nHost: x:80\r\n\r\n" + step("start")))
+    assert reply[0] == 400
+    assert b"this is no proxy" in reply[1]
+
+
+@pytest.mark.parametrize("target", ["http://x/step", "HTTP://x:80/step", "https://u@x/step?a=/b"])
+def test_a_target_may_name_its_host(target: str, server: ServerThread) -> None:
+    request = step("start", "s", b"", LAST).replace(b"POST /step", b"POST " + target.encode())
+    assert bodies(talk(server, request))[0][0] == 200
+
+
+def test_empty_lines_hold_no_connection_open() -> None:
+    limits = Limits(receive_timeout_s=0.4, idle_timeout_s=0.4)
+    server = ServerThread(Counter, http_port=0, limits=limits)
+    try:
+        for before in (b"", step("start")):
+            assert is_ended(server, before)
+    finally:
+        server.close(0)
+
+
+def is_ended(server: ServerThread, before: bytes) -> bool:
+    """Return whether a connection ends on which nothing but empty lines follows."""
+    until = time.monotonic() + 20
+    with socket.create_connection(("127.0.0.1", port_of(server)), 0.1) as raw:
+        raw.sendall(before)
+        while time.monotonic() < until:
+            try:
+                raw.sendall(b"\r\n")
+                if raw.recv(1000) == b"":
+                    return True
+            except TimeoutError:
+                continue
+            except OSError:
+                return True
+    return False
+
+
+def test_what_a_page_allows_is_told(server: ServerThread) -> None:
+    for path, method, allowed in (("/step", "GET", "POST"), ("/health", "POST", "GET, HEAD")):
+        reply = talk(server, f"{method} {path} HTTP/1.1\r\nHost: x\r\n{LAST}\r\n\r\n".encode())
+        assert reply.startswith(b"HTTP/1.1 405 ")
+        assert f"\r\nAllow: {allowed}\r\n".encode() in reply
+
+
+def test_a_reply_that_trickles_is_awaited_no_longer_than_asked() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + b"a" * 100
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def trickle() -> None:
+            raw, _ = listening.accept()
+            with raw, contextlib.suppress(OSError):
+                for at in range(len(reply)):
+                    raw.sendall(reply[at : at + 1])
+                    time.sleep(0.1)
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        with Client(f"http://127.0.0.1:{port}", timeout_s=0.5) as client:
+            with pytest.raises(DeadlineError):
+                client.call(b"x")
+        assert time.monotonic() - began < 5, "the reply takes fifteen"
+        thread.join()
 
 
 def test_request_ids_are_echoed_and_harmless(server: ServerThread) -> None:

@@ -79,14 +79,14 @@ class ChatPages:
         page = (found[2] or "/").rstrip("/")
         session = None if found[1] is None else unquote(found[1])
         if page in _KINDS:
-            _expect(request, "POST")
+            request.expect("POST")
             return await self._complete(request, _KINDS[page], page, session)
         if page == "/models" or page.startswith("/models/"):
-            _expect(request, "GET")
+            request.expect("GET")
             return self._models(unquote(page[len("/models/") :]))
         end = _END.fullmatch(page)
         if page == "/end" or end is not None:
-            _expect(request, "POST")
+            request.expect("POST")
             named = session if end is None else unquote(end[1])
             return self._end(request, named or _header_session(request))
         raise _no_page(request.path)
@@ -156,12 +156,6 @@ def _header_session(request: PageRequest) -> str | None:
 
 def _is_retry(request: PageRequest) -> bool:
     return request.headers.get(_RETRY, b"0") != b"0"
-
-
-def _expect(request: PageRequest, method: str) -> None:
-    if request.method != method and (request.method, method) != ("HEAD", "GET"):
-        text = f"{request.path[:100]}: expected {method}, got {request.method}"
-        raise ApiError("method_not_allowed", text, status=405)
 
 
 def _no_page(path: str) -> ApiError:

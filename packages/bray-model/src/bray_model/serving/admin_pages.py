@@ -62,8 +62,7 @@ class AdminPages:
             raise ServiceError("forbidden", refusal)
         if _WEIGHTS.fullmatch(request.path) is None:
             raise ServiceError("not_found", "expected /models/NAME/weights")
-        if request.method not in ("PUT", "POST"):
-            raise ServiceError("method_not_allowed", "/models/NAME/weights: expected PUT")
+        request.expect("PUT", "POST")
         if not _is_weights_file(request):
             expected = f"content-type: expected {_TYPES[0]}, and a safetensors file as the body"
             raise ServiceError("unsupported_media_type", expected)

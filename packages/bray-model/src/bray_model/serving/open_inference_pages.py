@@ -81,7 +81,7 @@ class OpenInferencePages:
             if match is None:
                 return self._general(request)
             name, number, action = unquote(match[1]), match[2], match[3]
-            _expect(request, "POST" if action == "infer" else "GET")
+            request.expect("POST" if action == "infer" else "GET")
             model = self._find(name, number)
             if action == "infer":
                 return await self._infer(name, model, request)
@@ -152,7 +152,7 @@ class OpenInferencePages:
 
     def _general(self, request: PageRequest) -> PageReply:
         if request.path == _INDEX:
-            _expect(request, "POST")
+            request.expect("POST")
             return _json(self._index())
         known: dict[str, Any] = {
             "/v2": {"name": "bray", "version": version("bray-model"), "extensions": _EXTENSIONS},
@@ -162,7 +162,7 @@ class OpenInferencePages:
         path = request.path.rstrip("/")
         if path not in known:
             raise ServiceError("not_found", f"expected /step or one of /v2, got {path[:100]!r}")
-        _expect(request, "GET")
+        request.expect("GET")
         if path == _READY and request.is_draining:
             raise ServiceError("draining", "the server is shutting down")
         return _json(known[path])
@@ -245,11 +245,6 @@ async def _deadline(timeout_s: float | None, began_s: float) -> AsyncIterator[No
         if isinstance(error, DeadlineError):
             raise
         raise DeadlineError(f"no answer within the timeout of {timeout_s * 1e6:.0f} us") from None
-
-
-def _expect(request: PageRequest, method: str) -> None:
-    if request.method != method and (request.method, method) != ("HEAD", "GET"):
-        raise ServiceError("method_not_allowed", f"{request.path[:100]}: expected {method}")
 
 
 def _json(content: Any, status: int = 200) -> PageReply:

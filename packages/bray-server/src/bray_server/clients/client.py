@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import io
 import socket
 import ssl
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bray_core.errors import ConfigError, DeadlineError, ServiceError
 from bray_core.json_body import JsonBody
@@ -281,6 +282,32 @@ class _Tcp:
             self._socket = None
 
 
+class _Within(io.RawIOBase):
+    """What a socket receives until a deadline; its own time-out is that of one read."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._socket = sock
+        self._raw = sock.makefile("rb", buffering=0)  # keeps the socket open until it is closed
+        self._deadline = deadline
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
 class _Http:
     def __init__(
         self, address: Address, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
@@ -320,8 +347,7 @@ class _Http:
                 headers["Content-Type"] = JSON_TYPE
             self._connection.sock.settimeout(max(deadline - time.monotonic(), 1e-6))
             self._connection.request("POST", "/step", request.body, headers)
-            response = self._connection.getresponse()
-            body = response.read()
+            body, response = self._receive(deadline)
         except TimeoutError:
             self.close()
             raise DeadlineError(f"{self._address}: no reply in time") from None
@@ -331,6 +357,15 @@ class _Http:
         if response.status != 200:
             return http_error(response.status, body)
         return http_reply(body, response.getheader("Content-Type"))
+
+    def _receive(self, deadline: float) -> tuple[bytes, http.client.HTTPResponse]:
+        """Return the response's body, and the response."""
+        sock = self._connection.sock
+        self._connection.response_class = lambda _, **how: http.client.HTTPResponse(  # type: ignore[assignment]
+            _Within(sock, deadline), **how  # type: ignore[arg-type]
+        )
+        response = self._connection.getresponse()
+        return response.read(), response
 
     def _is_closed(self) -> bool:
         """Return whether the server has closed the connection since the last request."""

@@ -19,7 +19,7 @@ from bray_server.hosting.repeated_head import RepeatedHead
 from bray_server.hosting.streamed_reply import StreamedReply
 from bray_server.limits.byte_budget import UNCOUNTED_BYTES
 from bray_server.sessions.direct_ticks import BegunTick
-from bray_server.sessions.error_codes import STATUS
+from bray_server.sessions.error_codes import STATUS, check_method
 from bray_server.sessions.page_streams import PageStream
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest
 from bray_server.sessions.pending_request import PendingRequest
@@ -118,7 +118,7 @@ class HttpConnection(HttpReader):
     def _step(self, request: HttpRequest) -> tuple[int, bytes]:
         """Return the kind and the session of a step. Raises ServiceError: it is refused."""
         if request.method != b"POST":
-            raise ServiceError("method_not_allowed", "/step: expected POST")
+            check_method("/step", _text(request.method), "POST")
         headers = request.headers
         given = headers.get(b"step_kind")
         session = b""
@@ -202,8 +202,7 @@ class HttpConnection(HttpReader):
     def _page(self, request: HttpRequest, path: bytes) -> None:
         if path not in SERVER_PAGES:
             raise ServiceError("not_found", "expected /step, /health, /ready or /metrics")
-        if request.method not in (b"GET", b"HEAD"):
-            raise ServiceError("method_not_allowed", f"{_text(path)}: expected GET")
+        check_method(_text(path), _text(request.method), "GET")
         if path == b"/metrics":
             self.host.spawn(self._metrics(request))
             return
@@ -330,7 +329,7 @@ class HttpConnection(HttpReader):
         """Answer with an error; return the id by which the client may ask about it."""
         body = json.dumps({"error": {"code": error.code, "message": error.message}}).encode()
         status = STATUS.get(error.code, 500)
-        extra = error_headers(error, is_step=b"/step" in request.url)
+        extra = error_headers(error)
         request_id = request.id
         if b"x-request-id" not in request.headers:
             request_id = secrets.token_hex(8).encode()

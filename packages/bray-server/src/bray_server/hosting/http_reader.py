@@ -22,7 +22,7 @@ MAX_PIPELINED = 64
 """Number of whole requests of one connection that wait for their turn."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ONCE = HEADERS | {b"session", b"step_kind", b"authorization"}
-_WANTED = _ONCE | {b"x-request-id", b"expect"}
+_WANTED = _ONCE | {b"x-request-id", b"expect", b"upgrade"}
 _SLICE_BYTES = 68 * 1024
 """Bytes that are parsed at once: a body of 64 KiB with its headers, or 1,000 small requests."""
 _MAX_DROPPED_BYTES = 64 * 1024
@@ -77,7 +77,6 @@ class HttpReader(Connection):
         if self._error is not None:  # what follows a refused request means nothing
             self._drop(data)
             return
-        self.last_received = time.monotonic()
         if len(data) <= _SLICE_BYTES and not self._rest:
             self._parse_all(data)
         else:
@@ -124,19 +123,19 @@ class HttpReader(Connection):
         num_whole, self._head = self._num_whole, None
         self._counts_headers = self._open_bytes + len(data) > self.limits.max_header_bytes
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(ServiceError("bad_request", "no upgrade is offered here"))
+            self._feed(data)
+        except ServiceError as error:
+            self._refuse(error)
         except httptools.HttpParserError as error:
             cause = error.__context__
             if not isinstance(cause, ServiceError):
                 cause = ServiceError("bad_request", f"not HTTP/1.1: {error}")
             self._refuse(cause)
         request = self._request
-        if request is None:
-            self.partial_since = None
-        elif self.partial_since is None:
-            self.partial_since = self.last_received
+        if request is not None:
+            self.partial_since = self.partial_since or time.monotonic()
+        elif num_whole != self._num_whole or self._error is not None:
+            self.partial_since = None  # else it was empty lines, which begin nothing
         if num_whole != self._num_whole:  # where the next one began is not told
             self._open_bytes = 0
             return
@@ -144,6 +143,40 @@ class HttpReader(Connection):
         size = request.num_bytes if request is not None else 0
         if self._open_bytes > self.limits.max_header_bytes + size + size // 2:
             self._refuse(self._too_long())
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        """Let the parser have data; where it stops for another protocol, HTTP goes on.
+
+        A server may ignore `Upgrade` (RFC 9110, section 7.8), which some clients of HTTP/2 send
+        with their first request. The parser hands over no body of such a request: it gets the
+        head once more without it, and then the rest.
+        """
+        while data:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = memoryview(data)[upgrade.args[0] :]
+                head = self._head_without_upgrade()
+                self._request = None
+                self._parser = httptools.HttpRequestParser(self)
+                self._parser.feed_data(head)
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        """Return the head of a request that asks for another protocol, as one that does not."""
+        request, parser = self._request, self._parser
+        assert request is not None
+        method = parser.get_method()
+        if method == b"CONNECT":
+            raise ServiceError("bad_request", "CONNECT: this is no proxy")
+        headers = {name: request.headers[name] for name in request.headers if name != b"upgrade"}
+        headers[b"connection"] = b"keep-alive" if parser.should_keep_alive() else b"close"
+        if request.length:
+            headers[b"content-length"] = b"%d" % request.length
+        lines = [b"%b: %b" % header for header in headers.items()]
+        version = parser.get_http_version().encode()
+        return b"\r\n".join([b"%b %b HTTP/%b" % (method, request.url, version), *lines, b"", b""])
 
     def eof_received(self) -> bool:
         """Answer the whole requests, then close: the client sends no more.
@@ -237,6 +270,7 @@ class HttpReader(Connection):
                     raise self._too_large(request.length)
         elif name == b"transfer-encoding":
             request.is_chunked = True
+            request.headers[name] = value
 
     def on_headers_complete(self) -> None:
         """Decide whether the body is read at all."""
@@ -244,6 +278,10 @@ class HttpReader(Connection):
         if request is None:
             raise ServiceError("bad_request", "expected a request line before the headers")
         request.is_headed = True
+        if self._parser.should_upgrade():
+            return  # see `_feed`
+        if not request.url.startswith(b"/"):
+            request.drop_authority()
         if self._asks_for_tokens or request.url != b"/step":
             self._check_before_body(request)
         if request.length > UNCOUNTED_BYTES or b"expect" in request.headers:
@@ -341,6 +379,8 @@ class HttpReader(Connection):
         """Put the request into the queue: it is whole."""
         request, parser = self._request, self._parser
         assert request is not None
+        if parser.should_upgrade():
+            return  # see `_feed`
         self._request = None
         self._is_between = True
         self._num_whole += 1
@@ -350,7 +390,7 @@ class HttpReader(Connection):
         request.method = parser.get_method()
         request.keep_alive = parser.should_keep_alive()
         request.takes_chunks = parser.get_http_version() != "1.0"
-        request.received_s = time.monotonic()
+        self.last_received = request.received_s = time.monotonic()
         self._queue.append(request)
 
     def _too_long(self) -> ServiceError:

@@ -7,6 +7,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from bray_core.errors import ServiceError
+from bray_server.sessions.error_codes import MethodNotAllowedError
 
 _RETRY_LATER = ("too_many_sessions", "overloaded", "draining", "not_ready")
 BYTES = b"application/octet-stream"
@@ -54,17 +55,12 @@ def bytes_head(size: int, now: float) -> bytes:
     return head
 
 
-def error_headers(error: ServiceError, *, is_step: bool) -> bytes:
-    """Return the headers that an error reply has beside those of every reply.
-
-    Args:
-        error: The error that is answered.
-        is_step: Whether the request was for `/step`.
-    """
+def error_headers(error: ServiceError) -> bytes:
+    """Return the headers that an error reply has beside those of every reply."""
     if error.code in _RETRY_LATER:
         return b"Retry-After: 1\r\n"
     if error.code == "unauthorized":
         return b"WWW-Authenticate: Bearer\r\n"
-    if error.code == "method_not_allowed":
-        return b"Allow: POST\r\n" if is_step else b"Allow: GET, HEAD\r\n"
+    if isinstance(error, MethodNotAllowedError):
+        return b"Allow: %b\r\n" % error.allowed.encode()
     return b""

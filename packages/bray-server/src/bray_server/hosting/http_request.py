@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from bray_core.errors import ServiceError
 from bray_server.wire.byte_pieces import BytePieces
 
@@ -67,6 +69,15 @@ class HttpRequest:
         body = self.body if self.pieces is None else self.pieces.take()
         self.body = b""
         return body
+
+    def drop_authority(self) -> None:
+        """Keep `/path` of `http://host/path`, as clients of a proxy write it (RFC 9112, 3.2.2)."""
+        scheme, found, rest = self.url.partition(b"://")
+        if found and scheme.lower() in (b"http", b"https"):
+            host = re.match(rb"[^/?#]*", rest)
+            assert host is not None
+            path = rest[host.end() :]
+            self.url = path if path.startswith(b"/") else b"/" + path
 
     @property
     def path(self) -> bytes:

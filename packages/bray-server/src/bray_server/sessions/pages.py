@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 from bray_core.codec import decode, encode
 from bray_core.errors import CodecError, ServiceError
+from bray_server.sessions.error_codes import check_method
 from bray_server.sessions.page_streams import PageStream
 
 PAGE = 0
@@ -48,6 +49,14 @@ class PageRequest:
 
     def __len__(self) -> int:
         return len(self.body)
+
+    def expect(self, *methods: str) -> None:
+        """Refuse the request unless it came by one of the methods; `GET` stands for `HEAD`, too.
+
+        Raises:
+            ServiceError: `method_not_allowed`, answered with the header `Allow`.
+        """
+        check_method(self.path, self.method, *methods)
 
     def again(self, body: bytes) -> PageRequest:
         """Return a request for the same page with another body."""

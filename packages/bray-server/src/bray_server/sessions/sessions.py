@@ -15,6 +15,7 @@ from bray_core.json_body import JsonBody
 from bray_server.limits.bounded_log import BoundedLog
 from bray_server.limits.limits import Limits
 from bray_server.sessions.deadlines import cancelled, resume_with_deadline, with_deadline
+from bray_server.sessions.error_codes import MethodNotAllowedError
 from bray_server.sessions.json_replies import in_form_of
 from bray_server.sessions.page_streams import PageStream
 from bray_server.sessions.pages import PAGE, PageReply, PageRequest, Pages, grouped, public_paths
@@ -383,7 +384,10 @@ class Sessions:
         """
         if isinstance(error, ServiceError):
             more = "..." if len(error.message) > _MAX_MESSAGE else ""
-            return ServiceError(error.code, error.message[:_MAX_MESSAGE] + more)
+            told = error.message[:_MAX_MESSAGE] + more
+            if isinstance(error, MethodNotAllowedError):
+                return MethodNotAllowedError(told, error.allowed)
+            return ServiceError(error.code, told)
         expected = isinstance(error, BrayError)
         text = str(error)[:_MAX_MESSAGE]
         self._log.error(f"session {_text(session)!r}: {text}", None if expected else error)

@@ -75,11 +75,11 @@ class FrameTransport(asyncio.Protocol):
         self._fail_all(ServiceError("connection_lost", f"{self._peer}: {error or 'closed'}"))
 
     def data_received(self, data: bytes) -> None:
-        """Hand replies to their callers."""
+        """Hand replies to their callers; one that nobody waits for any more is dropped."""
         for frame in self._parser.feed(data):
             future = self._waiting.pop(frame[2], None)
             if future is None:
-                reply = reply_of(frame)
+                reply = reply_of(frame) if frame[2] == 0 else None
                 if isinstance(reply, ServiceError):
                     self._fail_all(reply)  # the connection's own error: the server closes it
             elif not future.done():
