@@ -55,9 +55,6 @@ class ScriptedModel:
             said.append(f"{START}{message['role']}:{text}{END}\n")
         return "".join(said) + (f"{START}assistant:" if add_generation_prompt else "")
 
-    def apply_chat_template(self, messages, tools=None, *, add_generation_prompt=True):
-        return self.encode(self.render_chat(messages, tools))
-
     def check(self, request):
         if len(request.prompt_ids) >= self.context_length:
             raise PromptTooLongError(

@@ -6,6 +6,7 @@ from http.client import HTTPConnection
 import numpy as np
 import pytest
 import safetensors.numpy
+import safetensors.torch
 import torch
 
 from bray_core.cli import main
@@ -132,3 +133,22 @@ def test_weights_that_are_not_finite_are_refused(served):
 def test_beyond_this_machine_serve_wants_a_token(exported, capsys, host, options):
     assert main(["serve", str(exported[0]), f"--host={host}", *options]) == 2
     assert "add --token-env NAME, listen at 127.0.0.1, or say --without" in capsys.readouterr().err
+
+
+def test_weights_in_bfloat16_become_float32(served):
+    model, address, _ = served
+    weights = {name: torch.full(a.shape, 1.25).bfloat16() for name, a in model.weights()[1].items()}
+    body = safetensors.torch.save(weights)
+    status, answer = send(address, "PUT", body, Content_Type=FILE)
+    assert status == 200, answer
+    for array in model.weights()[1].values():
+        assert array.dtype == np.float32
+        assert (array == 1.25).all()
+
+
+def test_a_dtype_that_cannot_be_read_is_named(served):
+    model, address, _ = served
+    weights = {n: torch.ones(a.shape).to(torch.float8_e5m2) for n, a in model.weights()[1].items()}
+    status, answer = send(address, "PUT", safetensors.torch.save(weights), Content_Type=FILE)
+    assert status == 400
+    assert "expected float32, float16 or bfloat16, got F8_E5M2" in answer

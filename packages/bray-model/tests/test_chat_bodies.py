@@ -7,6 +7,7 @@ import pickle
 from http.client import HTTPConnection
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -223,6 +224,60 @@ async def test_a_tick_that_failed_may_bring_its_reward_again():
     await tick(reward=0.5)
     await actor.end(codec.encode({"reward": 2}))
     assert episodes[0].turn_rewards == (0.5, 2.0)
+    endpoint.close()
+
+
+@pytest.mark.parametrize("last", [codec.encode({"reward": 1e308}), codec.encode([1]), b"nonsense"])
+async def test_a_refused_end_closes_the_episode_and_frees_its_id(last):
+    endpoint = ChatEndpoint(ScriptedModel(), None, lambda episode: None)
+    said = {"observation": {"messages": [{"role": "user", "content": "where?"}]}}
+    for _ in range(2):
+        actor = endpoint.actor("game")
+        await actor.start(b"")
+        await actor.tick(codec.encode(said))
+        await actor.tick(codec.encode({**said, "reward": 1e308}))
+        with pytest.raises(ServiceError) as caught:
+            await actor.end(last)
+        assert caught.value.code == "bad_request"
+    endpoint.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"messages": [{"role": "user", "content": b"bytes"}]}, "messages/0/content: expected text"),
+        ({"temperature": float("nan")}, "temperature: expected a finite number"),
+        ({"logit_bias": np.array([1 + 2j])}, "logit_bias/0: expected text, numbers"),
+        ({"stop": np.array([1.0, np.inf])}, "stop/1: expected a finite number"),
+    ],
+)
+async def test_what_json_cannot_say_is_refused(change, words):
+    endpoint = ChatEndpoint(ScriptedModel(), None, lambda episode: None)
+    actor = endpoint.actor("game")
+    await actor.start(b"")
+    observation = {"messages": [{"role": "user", "content": "where?"}], **change}
+    with pytest.raises(ServiceError, match=f"observation/{words}") as caught:
+        await actor.tick(codec.encode({"observation": observation}))
+    assert caught.value.code == "bad_request"
+    endpoint.close()
+
+
+async def test_a_prompt_that_cannot_fit_is_not_tokenised(monkeypatch):
+    model = ScriptedModel(context_length=100)
+    endpoint = ChatEndpoint(model, None, None)
+    encoded = []
+    encode = model.encode
+    monkeypatch.setattr(model, "encode", lambda text, **how: encoded.append(text) or encode(text))
+    for path, said in (
+        ("chat/completions", {"messages": [{"role": "user", "content": "x" * 13_000}]}),
+        ("completions", {"prompt": "x" * 13_000}),
+    ):
+        body = json.dumps({"model": "scripted", **said}).encode()
+        reply = await endpoint.answer(PageRequest("POST", f"/v1/{path}", {}, body))
+        error = json.loads(reply.body)["error"]
+        assert (reply.status, error["code"]) == (400, "context_length_exceeded")
+        assert (error["param"], encoded) == (next(iter(said)), [])
+        assert "more than the context of 100 tokens can hold" in error["message"]
     endpoint.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 from bray_core.errors import BrayError
@@ -29,6 +30,10 @@ _LARGE_BYTES = 32 * 1024
 the first look at the vocabulary for JSON."""
 
 
+_MAX_LARGE = 2
+"""Large prompts that are made at a time: others wait, and are not begun where their client left."""
+
+
 class Answers:
     """Makes the answers to requests of one model.
 
@@ -47,6 +52,7 @@ class Answers:
         self._sessions = sessions
         self._name = name
         self._arrivals = Arrivals()
+        self._threads = ThreadPoolExecutor(_MAX_LARGE, thread_name_prefix="prompts")
         self.texts = TokenTexts(lambda ids: model.decode(ids, special=True), model.token_bytes)
         """Texts of single tokens."""
 
@@ -82,7 +88,10 @@ class Answers:
         return job
 
     async def _prepared(self, body: Body, num_bytes: int, session: str | None) -> AnswerJob:
-        if num_bytes >= _LARGE_BYTES or body.wanted_format() != "text":
+        if num_bytes >= _LARGE_BYTES:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, self._prepare, body, session)
+        if body.wanted_format() != "text":
             return await asyncio.to_thread(self._prepare, body, session)
         return self._prepare(body, session)
 

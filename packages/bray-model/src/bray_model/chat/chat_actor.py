@@ -16,12 +16,13 @@ import math
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from bray_core import codec
 from bray_core.errors import BrayError, CodecError, ServiceError
 from bray_model.chat.answers import Answers
 from bray_model.chat.attempts import digest_of
-from bray_model.chat.chat_sessions import ChatSessions
+from bray_model.chat.chat_sessions import ChatSessions, total
 from bray_model.chat.errors import api_error, invalid
 from bray_model.chat.messages import TemplateMessage
 from bray_model.chat.request_bodies import ChatBody, read_body
@@ -61,23 +62,22 @@ class ChatActor:
             return await self._tick(_read(body))
         except BrayError as error:
             del self._rewards[num_rewards:]  # a tick that failed brings it again
-            told = api_error(error)
-            raise ServiceError(_CODES.get(told.code, "bad_request"), told.message) from error
+            raise _told(error) from error
 
     async def end(self, body: bytes) -> bytes:
-        """Close the episode with its rewards. Raises ServiceError."""
-        session = self._sessions.find(self._session)
+        """Close the episode with its rewards; refused, too, without them. Raises ServiceError."""
         try:
             self._take_reward(_read(body))
-        except ServiceError:
-            await self.abort("its end could not be read")
-            raise
-        if session is None:
-            return codec.encode({"turns": 0, "reward": 0.0})
-        self._rewards += [0.0] * (self._num_answers - len(self._rewards))
-        is_alone = len(self._rewards) == session.num_turns  # no program used its id at the endpoint
-        reward = self._rewards if is_alone else math.fsum(self._rewards)
-        episode = self._sessions.finish(session, reward)
+            session = self._sessions.find(self._session)
+            if session is None:
+                return codec.encode({"turns": 0, "reward": 0.0})
+            self._rewards += [0.0] * (self._num_answers - len(self._rewards))
+            is_alone = len(self._rewards) == session.num_turns  # else a program used its id, too
+            reward = self._rewards if is_alone else total(self._rewards)
+            episode = self._sessions.finish(session, reward)
+        except BrayError as error:
+            await self.abort("its end was refused")
+            raise _told(error) from error
         return codec.encode({"turns": episode.num_turns, "reward": episode.reward})
 
     async def abort(self, reason: str) -> None:
@@ -88,13 +88,13 @@ class ChatActor:
 
     async def _tick(self, message: dict[str, Any]) -> bytes:
         self._take_reward(message)
-        observation = message.get("observation")
+        observation = _plain(message.get("observation"), "observation")
         if not isinstance(observation, dict) or not isinstance(observation.get("messages"), list):
             raise invalid("observation", "expected an object with the new messages")
         if observation.get("stream"):
             raise invalid("stream", "expected to be left out: a tick has one whole answer")
         messages = [*self._messages, *observation["messages"]]
-        asked = msgspec.json.encode({**observation, "messages": messages}, enc_hook=_plain)
+        asked = msgspec.json.encode({**observation, "messages": messages})
         body = read_body(ChatBody, asked, 1)
         if body.model not in (None, self._model):
             raise invalid("model", f"expected {self._model!r}, got {body.model!r}")
@@ -132,9 +132,29 @@ _CODES = {"overloaded": "overloaded", "too_many_sessions": "too_many_sessions"}
 _CODES |= {"service_error": "service_error", "shutting_down": "draining", "deadline": "deadline"}
 
 
-def _plain(value: Any) -> Any:
-    """Return a list of numbers, which bray's codec reads as an array, as a list again."""
-    return value.tolist()
+def _told(error: BrayError) -> ServiceError:
+    """Return an error as a game server is told it."""
+    told = api_error(error)
+    return ServiceError(_CODES.get(told.code, "bad_request"), told.message)
+
+
+def _plain(value: Any, path: str) -> Any:
+    """Return what JSON can say of a value; lists of numbers come from bray's codec as arrays.
+
+    Raises:
+        ApiError: It holds bytes, a complex number, or one that is not finite.
+    """
+    if isinstance(value, dict):
+        return {name: _plain(one, f"{path}/{name}") for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one, f"{path}/{at}") for at, one in enumerate(value)]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist(), path)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise invalid(path, f"expected a finite number, got {value}")
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise invalid(path, f"expected text, numbers, lists and objects, got {type(value).__name__}")
 
 
 def _read(body: bytes) -> dict[str, Any]:

@@ -253,4 +253,12 @@ def _rewards(
         return reward, None
     if len(reward) != num_turns:
         raise invalid("reward", f"expected one for each of {num_turns} turns, got {len(reward)}")
-    return math.fsum(reward), reward
+    return total(reward), reward
+
+
+def total(rewards: list[float]) -> float:
+    """Return the sum of rewards. Raises ApiError: it is beyond what a number can be."""
+    try:
+        return math.fsum(rewards)
+    except OverflowError:
+        raise invalid("reward", "expected a finite sum, got one beyond 1.8e308") from None

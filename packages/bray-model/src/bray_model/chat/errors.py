@@ -60,13 +60,18 @@ def invalid(param: str | None, message: str) -> ApiError:
     return ApiError("invalid_value", text, param=param)
 
 
-def api_error(error: BrayError) -> ServiceError:
-    """Return an error of the model as a client is told it."""
+def api_error(error: BrayError, prompt: str = "messages") -> ServiceError:
+    """Return an error of the model as a client is told it.
+
+    Args:
+        error: The error.
+        prompt: Field of the request that the prompt is made of.
+    """
     if isinstance(error, ServiceError):
         return error
     text = str(error)
     if isinstance(error, PromptTooLongError):
-        return ApiError("context_length_exceeded", text, param="messages")
+        return ApiError("context_length_exceeded", text, param=prompt)
     if isinstance(error, MissingChatTemplateError):
         return ApiError("missing_chat_template", text)
     if isinstance(error, CapacityError):

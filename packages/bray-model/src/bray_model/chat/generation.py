@@ -30,11 +30,6 @@ class ChatModel(ChatTokenizer, Protocol):
         """Version of the weights."""
         ...
 
-    @property
-    def context_length(self) -> int:
-        """Largest number of tokens of prompt and completion together."""
-        ...
-
     def check(self, request: TextRequest) -> None:
         """Raise what generating for a request would raise at once."""
         ...

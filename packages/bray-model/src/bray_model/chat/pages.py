@@ -61,7 +61,8 @@ class ChatPages:
         try:
             return await self._answer(request)
         except BrayError as error:
-            told = api_error(error)
+            is_plain = request.path.rstrip("/").endswith("/v1/completions")
+            told = api_error(error, "prompt" if is_plain else "messages")
             if not isinstance(told, ApiError):
                 raise told from error
             record("chat/refused", 1, kind="count", code=told.code)

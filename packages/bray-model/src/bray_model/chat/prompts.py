@@ -14,13 +14,21 @@ from typing import Any, NamedTuple, Protocol
 from bray_core.errors import BrayError
 from bray_model.chat.messages import TemplateMessage
 from bray_model.chat.sample_tree import SampleNode
+from bray_model.text.requests import PromptTooLongError
 
+_MOST_TOKEN_CHARACTERS = 128
+"""Characters of the longest tokens that models have: of blanks, in code."""
 _MARK = f"answer-{secrets.token_hex(12)}"
 """Stands for an answer in the template. No message can hold it, for it is drawn at each start."""
 
 
 class ChatTokenizer(Protocol):
     """What prompts are made with; `bray_model.text.text_model.TextModel` is one."""
+
+    @property
+    def context_length(self) -> int:
+        """Largest number of tokens of prompt and completion together."""
+        ...
 
     def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
         """Return the token ids of a text."""
@@ -42,16 +50,6 @@ class ChatTokenizer(Protocol):
         add_generation_prompt: bool = True,
     ) -> str:
         """Return the text that the chat template makes of messages."""
-        ...
-
-    def apply_chat_template(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        *,
-        add_generation_prompt: bool = True,
-    ) -> tuple[int, ...]:
-        """Return the token ids of `render_chat`."""
         ...
 
 
@@ -82,9 +80,10 @@ def new_chat(
 
     Raises:
         MissingChatTemplateError: The model has no chat template.
+        PromptTooLongError: It is far too long for the model.
         SpecError: The template refuses the messages.
     """
-    ids = model.apply_chat_template(messages, tools)
+    ids = _encoded(model, model.render_chat(messages, tools), special=False)
     has_answers = any(message["role"] == "assistant" for message in messages)
     return Prompt(ids, None, ids, digest, is_retokenised=has_answers)
 
@@ -115,13 +114,13 @@ def continued_chat(
     _, found, after = text.partition(_MARK)
     if not found or _MARK in after:
         return None
-    context = model.encode(_without_sampled(model, sample, after), special=False)
+    context = _encoded(model, _without_sampled(model, sample, after), special=False)
     return Prompt([*sample.all_ids(), *context], sample, context, digest)
 
 
 def new_text(model: ChatTokenizer, text: str) -> Prompt:
-    """Return a plain prompt that continues nothing known."""
-    ids = model.encode(text)
+    """Return a plain prompt that continues nothing known. Raises PromptTooLongError."""
+    ids = _encoded(model, text, special=True)
     return Prompt(ids, None, ids, text=text)
 
 
@@ -134,8 +133,26 @@ def continued_text(model: ChatTokenizer, sample: SampleNode, text: str, after: s
         text: The whole prompt.
         after: The end of it, after that completion.
     """
-    context = model.encode(_without_sampled(model, sample, after), special=False)
+    context = _encoded(model, _without_sampled(model, sample, after), special=False)
     return Prompt([*sample.all_ids(), *context], sample, context, text=text)
+
+
+def _encoded(model: ChatTokenizer, text: str, *, special: bool) -> tuple[int, ...]:
+    """Return the token ids of a text, unless it is so long that they cannot fit.
+
+    Tokenising a megabyte takes a second and a hundred megabytes of memory, which a request that is
+    refused in the end should not cost.
+
+    Raises:
+        PromptTooLongError: They cannot fit.
+    """
+    most = model.context_length * _MOST_TOKEN_CHARACTERS
+    if len(text) > most:
+        raise PromptTooLongError(
+            f"the prompt has {len(text)} characters, more than the context of "
+            f"{model.context_length} tokens can hold: shorten it"
+        )
+    return model.encode(text, special=special)
 
 
 def _without_sampled(model: ChatTokenizer, sample: SampleNode, after: str) -> str:

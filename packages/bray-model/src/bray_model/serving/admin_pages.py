@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+import numpy as np
 import safetensors
-import safetensors.numpy
+from numpy.typing import NDArray
 
 from bray_core.errors import ConfigError, NotFoundError, ServiceError, SpecError
 from bray_core.protocols import Weights
@@ -20,6 +22,7 @@ Publish = Callable[[str, Weights], int]
 """Model name and weights → version."""
 
 _WEIGHTS = re.compile(r"/models/([^/]+)/weights")
+_DTYPE = re.compile(r"([FIU])(16|32|64)")
 _TYPES = ("application/octet-stream", "application/vnd.safetensors", "application/x-safetensors")
 """Content types of a safetensors file. A form of another site's page cannot send any of them."""
 
@@ -112,7 +115,23 @@ def _is_weights_file(request: PageRequest) -> bool:
 
 def _read(body: bytes) -> Weights:
     try:
-        weights: Weights = safetensors.numpy.load(body)
+        tensors = safetensors.deserialize(body)
     except (safetensors.SafetensorError, LookupError, TypeError, AttributeError) as error:
         raise SpecError(f"body: expected a safetensors file: {error}") from None
-    return weights
+    return {name: _array(name, **tensor) for name, tensor in tensors}
+
+
+def _array(name: str, dtype: str, shape: list[int], data: bytearray) -> NDArray[Any]:
+    """Return a tensor of a safetensors file; bfloat16, which numpy has not, as float32.
+
+    Raises:
+        SpecError: Its dtype is none of numpy's either.
+    """
+    if dtype == "BF16":  # the upper half of a float32
+        bits = np.frombuffer(data, "<u2").astype("<u4") << 16
+        return bits.view("<f4").reshape(shape)
+    found = _DTYPE.fullmatch(dtype)
+    if found is None:
+        raise SpecError(f"body: {name}: expected float32, float16 or bfloat16, got {dtype}")
+    numpy_dtype = f"<{found[1].lower()}{int(found[2]) // 8}"
+    return np.frombuffer(data, numpy_dtype).reshape(shape)
