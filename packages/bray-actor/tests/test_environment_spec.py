@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from bray_actor.environments.error_limit import MAX_ERRORS
 from bray_actor.environments.outcomes import check_observation
+from bray_actor.environments.recovering import RecoveringEnvironment
 from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.gamecores.gamecore import play
 from bray_actor.spaces import resolve
@@ -464,6 +466,93 @@ def test_nested_observations_have_their_parts() -> None:
     ):
         with pytest.raises(SpecError, match=words):
             check_observation(space, value, "seen")
+
+
+def odd_at_step(space: spaces.Space[Any], good: Any, bad: Any, reward: float = 1.0) -> Any:
+    """Return an environment whose second step returns `bad`, and what counts its errors."""
+
+    class Odd(gymnasium.Env[Any, Any]):
+        observation_space = space
+        action_space = spaces.Discrete(2)
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            self.count = 0
+            return good, {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            self.count += 1
+            is_bad = self.count == 2
+            return (bad if is_bad else good), (reward if is_bad else 1.0), False, False, {}
+
+    return RecoveringEnvironment(Odd, "odd", reports=False)
+
+
+LINE = spaces.Box(-1, 1, (3,), np.float32)
+PIXELS = spaces.Box(0, 255, (3,), np.uint8)
+PARTS = spaces.Dict({"a": LINE, "b": spaces.Discrete(4)})
+PAIR = spaces.Tuple([LINE, spaces.Discrete(4)])
+ZEROS = np.zeros(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "bad", "words"),
+    [
+        (PARTS, {"a": ZEROS, "b": 1}, {"a": ZEROS}, "expected a dict of"),
+        (PARTS, {"a": ZEROS, "b": 1}, None, "expected a dict of"),
+        (PARTS, {"a": ZEROS, "b": 1}, {"a": ZEROS[:2], "b": 1}, r"/a: expected numbers of shape"),
+        (PARTS, {"a": ZEROS, "b": 1}, {"a": 1.0, "b": 1}, r"/a: expected numbers of shape"),
+        (PARTS, {"a": ZEROS, "b": 1}, {"a": ZEROS, "b": 9}, r"/b: expected whole numbers from 0"),
+        (PARTS, {"a": ZEROS, "b": 1}, {"a": ZEROS, "b": 1.5}, r"/b: expected int64 .*got float64"),
+        (PAIR, (ZEROS, 1), (ZEROS,), "expected a tuple of 2, got a tuple of 1"),
+        (PAIR, (ZEROS, 1), (ZEROS, 1, 2), "expected a tuple of 2, got a tuple of 3"),
+        (spaces.MultiDiscrete([2, 3]), [1, 2], np.array([1, 3]), "expected whole numbers from 0"),
+        (spaces.Box(-1, 1, ()), np.float32(0), None, "expected numbers of shape"),
+        (LINE, ZEROS, np.array([0, np.nan, 0], np.float32), "got NaN among them"),
+        (LINE, ZEROS, np.array([0, np.inf, 0], np.float32), "got inf, which float32 has not"),
+        (LINE, ZEROS, np.array([0, 1e300, 0]), r"got 1e\+300, which float32 has not"),
+        (PIXELS, ZEROS.astype(np.uint8), ZEROS, "expected uint8 as the space says, got float32"),
+        (PIXELS, ZEROS.astype(np.uint8), np.zeros(3, int), "expected uint8 .*got int64"),
+    ],
+)
+def test_an_observation_that_is_none_of_its_space_counts_as_raised(
+    space: Any, good: Any, bad: Any, words: str
+) -> None:
+    env = odd_at_step(space, good, bad)
+    env.reset(seed=1)
+    assert "environment_error" not in env.step(0)[4]
+    observation, reward, _, truncated, info = env.step(0)
+    assert re.match(f"SpecError: step: observation.*{words}", info["environment_error"])
+    assert (reward, truncated) == (0.0, True)
+    assert observation is good
+
+
+@pytest.mark.parametrize(
+    ("space", "seen"),
+    [
+        (LINE, np.ones(3)),
+        (LINE, [1, 0, 0]),
+        (LINE, np.array([1, 2, 3], np.int16)),
+        (LINE, np.array([1e25, -3e38, 0])),
+        (spaces.Box(-1, 1, (2,), np.float16), np.full(2, 6e4, np.float16)),
+        (PIXELS, np.array([True, False, True])),
+        (spaces.Box(0, 255, (), np.uint8), 200),
+        (spaces.Discrete(4), np.uint8(3)),
+        (spaces.MultiBinary(2), np.array([1, 0])),
+    ],
+)
+def test_what_its_space_can_hold_passes(space: Any, seen: Any) -> None:
+    env = odd_at_step(space, seen, seen)
+    env.reset(seed=1)
+    for _ in range(3):
+        assert "environment_error" not in env.step(0)[4]
+
+
+@pytest.mark.parametrize("reward", [1e39, -1e39, float("nan")])
+def test_a_reward_that_float32_has_not_counts_as_raised(reward: float) -> None:
+    env = odd_at_step(LINE, ZEROS, ZEROS, reward)
+    env.reset(seed=1)
+    env.step(0)
+    assert "step: reward: expected a finite number, got" in env.step(0)[4]["environment_error"]
 
 
 def test_an_environment_that_never_begins_ends_the_run(games: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,10 @@ from gymnasium import spaces
 
 from bray_core.errors import SpecError
 
+_MOST = float(np.finfo(np.float32).max)
+"""Largest number that networks and buffers take."""
+_ORDINARY = 1e76
+"""Sum of squares below which no number is beyond float32."""
 _STEP = "observation, reward, terminated, truncated, info"
 _RESET = "observation, info"
 
@@ -25,7 +28,10 @@ def check_step(outcome: Any) -> None:
         _check_parts("step", outcome, _STEP)
     reward = outcome[1]
     if getattr(reward, "shape", ()) or not _is_finite(reward):
-        raise SpecError(f"step: reward: expected a finite number, got {_shown(reward)}")
+        raise SpecError(
+            f"step: reward: expected a finite number, got {_shown(reward)} (rewards are float32, "
+            f"up to {_MOST:.2g})"
+        )
     if type(outcome[4]) is not dict and not isinstance(outcome[4], Mapping):
         raise SpecError(f"step: info: expected a dict, got {_shown(outcome[4])}")
 
@@ -74,19 +80,70 @@ def check_observation(space: Any, value: Any, path: str) -> None:
         _check_array(space, value, path)
 
 
+def at_a_glance(space: Any) -> Callable[[Any], bool]:
+    """Return what tells at little cost that an observation is as its space says.
+
+    Where it says False, `check_observation` is to look closely: this is each step's cost.
+    """
+    if isinstance(space, spaces.Discrete):
+        values = range(int(space.start), int(space.start + space.n))
+        return lambda seen: type(seen) is int and seen in values
+    if not isinstance(space, spaces.Box) or not space.shape:
+        return lambda seen: False
+    shape = space.shape
+    dtypes = frozenset(map(np.dtype, "?" + np.typecodes["AllInteger"] + "efd"))
+    fit = frozenset(one for one in dtypes if np.can_cast(one, space.dtype, "same_kind"))
+
+    def is_fit(seen: Any) -> bool:
+        if not isinstance(seen, np.ndarray) or seen.shape != shape or seen.dtype not in fit:
+            return False
+        return seen.dtype.kind != "f" or are_ordinary(seen)
+
+    return is_fit
+
+
 def _check_array(space: Any, value: Any, path: str) -> None:
     try:
         array = np.asarray(value)
     except ValueError:  # a list of lists of different lengths
         array = np.asarray(None)
+    if type(value) is int and space.dtype.kind in "iu":
+        array = _of_dtype(value, space.dtype, array)
     if array.dtype.kind not in "biuf" or array.shape != tuple(space.shape):
         raise SpecError(
             f"{path}: expected numbers of shape {tuple(space.shape)}, got {_shown(value)}"
         )
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        raise SpecError(f"{path}: expected numbers, got NaN among them")
+    if not np.can_cast(array.dtype, space.dtype, "same_kind"):
+        raise SpecError(
+            f"{path}: expected {space.dtype} as the space says, got {array.dtype}: return it as "
+            f"{space.dtype}, or let the space say {array.dtype}"
+        )
+    if array.dtype.kind == "f" and not are_ordinary(array):
+        _check_finite(array, path)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         _check_category(space, array, path)
+
+
+def _of_dtype(value: int, dtype: Any, otherwise: Any) -> Any:
+    """Return a number of Python's as an array of a dtype, where it can be one."""
+    bounds = np.iinfo(dtype)
+    return np.asarray(value, dtype) if bounds.min <= value <= bounds.max else otherwise
+
+
+def are_ordinary(array: Any) -> bool:
+    """Return whether numbers are finite and none is anywhere near the end of float32.
+
+    It is a glance: where it says False, each number is to be looked at.
+    """
+    return float(np.vdot(array, array)) < _ORDINARY
+
+
+def _check_finite(array: Any, path: str) -> None:
+    with np.errstate(over="ignore"):
+        wrong = array[~np.isfinite(array.astype(np.float32))]
+    if wrong.size:
+        got = "NaN" if np.isnan(wrong[0]) else f"{wrong[0]:.4g}, which float32 has not,"
+        raise SpecError(f"{path}: expected numbers, got {got} among them")
 
 
 def _check_category(space: Any, array: Any, path: str) -> None:
@@ -115,7 +172,7 @@ def _check_parts(call: str, outcome: Any, parts: str) -> None:
 
 def _is_finite(reward: Any) -> bool:
     try:
-        return math.isfinite(reward)
+        return bool(-_MOST <= reward <= _MOST)
     except TypeError:
         return False
 

@@ -9,14 +9,19 @@ import gymnasium
 
 from bray_actor.environments.error_limit import ERROR, Renewal
 from bray_actor.environments.error_words import RAISED
-from bray_actor.environments.outcomes import check_observation, check_reset, check_step
+from bray_actor.environments.outcomes import (
+    at_a_glance,
+    check_observation,
+    check_reset,
+    check_step,
+)
 
 
 class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
     """An environment that is made anew where it raises; its episode counts as truncated.
 
-    What is returned is checked, too: another shape than the space's or a reward that is no finite
-    number counts as raised.
+    What is returned is checked, too: an observation of another form than the space's, or a number
+    that is not finite, counts as raised.
 
     The step that failed returns the observation before it and no reward; its info says what was
     raised, as `environment_error`. An environment that cannot even be made the first time raises.
@@ -34,13 +39,7 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         super().__init__(make())
         self._renewal = Renewal(make, name, reports=reports)
         self._last: Any = None
-        self._shape = self.env.observation_space.shape or None
-        space = self.env.observation_space
-        self._values = (
-            range(int(space.start), int(space.start + space.n))
-            if isinstance(space, gymnasium.spaces.Discrete)
-            else None
-        )
+        self._is_fit = at_a_glance(self.env.observation_space)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take an action; where that fails the episode is truncated."""
@@ -48,14 +47,8 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         try:
             outcome: tuple[Any, float, bool, bool, dict[str, Any]] = self.env.step(action)
             check_step(outcome)
-            # Only what looks unlike is looked at closely: this is each step's cost.
-            seen = outcome[0]
-            if (
-                (getattr(seen, "shape", None) or None) != self._shape
-                if self._values is None
-                else type(seen) is not int or seen not in self._values
-            ):
-                check_observation(self.env.observation_space, seen, "step: observation")
+            if not self._is_fit(outcome[0]):
+                check_observation(self.env.observation_space, outcome[0], "step: observation")
         except RAISED as error:  # the boundary to code of others
             words = self._renewal.renew(self.env, self._begin, error)
             return self._last, 0.0, False, True, {ERROR: words}
