@@ -122,6 +122,8 @@ def build(folder: Path) -> Path:
         (docs / "reference" / "algorithms" / f"{name}.md").write_text(algorithm_page(name))
     for notebook in (docs / "tutorials").glob("*.ipynb"):
         notebook.with_suffix(".md").write_text(tutorial_page(notebook))
+    index = docs / "index.md"  # in the repository it links the notebooks themselves
+    index.write_text(index.read_text().replace(".ipynb)", ".md)"))
     command = [str(Path(sys.executable).parent / "zensical"), "build", "--strict", "--clean"]
     built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if built.returncode or "No issues found" not in built.stderr:

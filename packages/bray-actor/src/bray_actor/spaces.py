@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib.util import find_spec
 from typing import Any
 
@@ -158,6 +159,13 @@ def _some_leaves(space: Any, path: str, *, is_action: bool = False) -> Nested:
         raise ConfigError(
             f"{path}: expected one number or more, got {space}: where there is nothing, let a "
             "wrapper make it one constant, such as Discrete(1)"
+        )
+    names = Counter(name for name, _ in nested.items(leaves, path))
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        raise ConfigError(
+            f"{path}: two parts are named {twice.removeprefix(path)[1:]!r}, where `/` stands "
+            "between the names of nested parts: rename one in a wrapper"
         )
     for name, leaf in nested.items(leaves, path):
         if 0 in leaf.shape:

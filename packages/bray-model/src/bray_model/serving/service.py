@@ -11,7 +11,14 @@ import numpy as np
 
 from bray_core import codec, json_fit
 from bray_core.codec import encode
-from bray_core.errors import CapacityError, CodecError, NotFoundError, ServiceError, SpecError
+from bray_core.errors import (
+    CapacityError,
+    CodecError,
+    ConfigError,
+    NotFoundError,
+    ServiceError,
+    SpecError,
+)
 from bray_core.json_body import JsonBody
 from bray_core.protocols import ActorProtocol
 from bray_model.model import Model
@@ -141,6 +148,7 @@ def make_service(
 
     Raises:
         NotFoundError: no installed package brings that actor.
+        ConfigError: its class cannot be made of an export.
     """
     if actor is None:
         return ModelService(model)
@@ -150,9 +158,15 @@ def make_service(
             f"actor {actor['name']!r}: not installed; installed: {sorted(installed) or 'none'}: "
             "install the package that brings it, such as bray-actor"
         )
-    service: Callable[[str], ActorProtocol] = (
-        installed[actor["name"]].load().from_export(actor["config"], model)
-    )
+    found = installed[actor["name"]]
+    from_export = getattr(found.load(), "from_export", None)
+    if not callable(from_export):
+        raise ConfigError(
+            f"actor {actor['name']!r}: {found.value}: expected a classmethod "
+            "from_export(config, model), which returns what makes the actor of a session: derive "
+            "it from bray_actor.PolicyActor, which has one, or add it"
+        )
+    service: Callable[[str], ActorProtocol] = from_export(actor["config"], model)
     return service
 
 

@@ -362,7 +362,8 @@ class _Http:
         """Return the response's body, and the response."""
         sock = self._connection.sock
         self._connection.response_class = lambda _, **how: http.client.HTTPResponse(  # type: ignore[assignment]
-            _Within(sock, deadline), **how  # type: ignore[arg-type]
+            _Within(sock, deadline),
+            **how,  # type: ignore[arg-type]
         )
         response = self._connection.getresponse()
         return response.read(), response

@@ -196,8 +196,11 @@ class DQNTrainer(ValueTrainer):
 
     def __init__(self, spaces: Spaces, parts: Parts, *args: Any, **kwargs: Any) -> None:
         super().__init__(spaces, parts, *args, **kwargs)
-        is_own = type(self).loss is DQNTrainer.loss and fits(self.module, parts.model)
-        self._by_hand = PerceptronDQN(self.module, self.target, self.optimizer) if is_own else None
+        is_own = type(self).loss is DQNTrainer.loss and type(self.module) is DQNPolicy
+        is_by_hand = is_own and fits(self.module, parts.model)
+        self._by_hand = (
+            PerceptronDQN(self.module, self.target, self.optimizer) if is_by_hand else None
+        )
 
     @classmethod
     def networks(cls, spaces: Spaces, parts: Parts, seed: int) -> dict[str, nn.Module]:

@@ -50,7 +50,7 @@ def closing_message(
     return "\n".join(
         [
             "",
-            f"{template.environment} {verdict}: {goal.measure} "
+            f"{template.environment or trial.name} {verdict}: {goal.measure} "
             f"{outcome.evaluation_return:.6g} "
             f"over {goal.evaluation_episodes} evaluation episodes ({_wanted(goal)}), "
             f"policy version {outcome.version}, {outcome.frames:,} frames in "

@@ -122,7 +122,14 @@ class CategoryEncoder(nn.Module):
         super().__init__()
         self._rank = len(leaf.shape)
         self._sizes = sizes_of(leaf)
-        self.tables = Embeddings(self._sizes, features)
+        try:
+            self.tables = Embeddings(self._sizes, features)
+        except (RuntimeError, MemoryError):
+            raise ConfigError(
+                f"observation: {leaf} has a vector for each of its values, {max(self._sizes)} of "
+                "one number, for which there is no memory: let a wrapper make it numbers (Box), "
+                "or several categories (MultiDiscrete)"
+            ) from None
         self.size = features * len(self._sizes)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -301,6 +301,7 @@ def trained_environment(path: Path, policy: str | None = None) -> EnvironmentSpe
     Raises:
         ConfigError: there is no trial, or it was trained in something else.
     """
+    from bray.sources.multi_agent_config import MultiAgentSourceConfig
     from bray.templates.loading import load
 
     if not (path / CONFIG).is_file():
@@ -312,10 +313,12 @@ def trained_environment(path: Path, policy: str | None = None) -> EnvironmentSpe
         source = next((one.parts.source for one in learners if one.model == policy), source)
     has_one = isinstance(source, EnvironmentSpec) and source.environment
     if not has_one or getattr(source, "command", None) or getattr(source, "external", False):
+        is_game = isinstance(source, MultiAgentSourceConfig)
+        games = f"; `bray watch {path}` plays its games of several agents" if is_game else ""
         raise ConfigError(
-            f"environment: {path} was not trained in a Gymnasium environment of its own: name one, "
-            f"or let the simulator call `bray serve`; `bray watch {path}` plays games of several "
-            "agents"
+            f"environment: {path} was not trained in a Gymnasium environment of its own: name one "
+            "(`--env ID`, or environment= in Python), or let the simulator call `bray serve`"
+            f"{games}"
         )
     assert isinstance(source, EnvironmentSpec)
     return EnvironmentSpec.from_json(source.to_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,8 @@ def to_observation(space: Nested, value: Any, path: str = "observation") -> Nest
             array = array - np.reshape(space.start, space.shape if space.start else ())
         return array.astype(space.dtype)
     if isinstance(space, dict):
-        if not isinstance(value, dict) or value.keys() != space.keys():
-            got = sorted(value) if isinstance(value, dict) else type(value).__name__
+        if not isinstance(value, Mapping) or not space.keys() <= value.keys():
+            got = sorted(value) if isinstance(value, Mapping) else type(value).__name__
             raise SpecError(f"{path}: expected the keys {sorted(space)}, got {got}")
         return {
             key: to_observation(child, value[key], nested.join(path, key))
