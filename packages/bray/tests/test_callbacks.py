@@ -326,6 +326,24 @@ class TestSchedules:
         settings = {"trainer": {"learning_rate": RATE}}
         assert self.rates(tmp_path, 768, **settings) == [5.5e-4]
 
+    @pytest.mark.parametrize(
+        "fall", [{"learning_rate": RATE}, {"learning_rate": 1e-3, "anneal_frames": 1024}]
+    )
+    def test_a_resumed_trial_with_other_replays_goes_on_with_its_frames(
+        self, fall: dict[str, Any], tmp_path: Path
+    ) -> None:
+        wide = {**fall, "steps_per_replay": 512, "minibatch_size": 256}
+        narrow = {**fall, "steps_per_replay": 256, "minibatch_size": 256}
+        assert self.rates(tmp_path, 512, trainer=narrow) == [1e-3, 7.75e-4]
+        assert self.rates(tmp_path, 1024, trainer=wide) == [5.5e-4]
+        assert self.rates(tmp_path, 1536, trainer=narrow) == [1e-4, 1e-4]
+
+    def test_a_changed_rate_is_annealed_in_a_resumed_trial(self, tmp_path: Path) -> None:
+        fall = {"learning_rate": 1e-3, "anneal_frames": 1024}
+        assert self.rates(tmp_path, 512, trainer=fall) == [1e-3, 7.75e-4]
+        settings = {"learning_rate": 1e-5, "anneal_frames": 1024}
+        assert self.rates(tmp_path, 768, trainer=settings) == [5.5e-6]
+
     def test_clip_and_entropy_follow_one(self, tmp_path: Path) -> None:
         half = {"start": 0.2, "end": 0.1, "frames": 512}
         loaded = load(str(template(tmp_path, trainer={"clip": half, "entropy_coefficient": half})))

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-
-from bray_algo import schedules
+from bray.training.schedules.scheduled_trainer import FollowsSchedules, ReplayClock
 from bray_core.errors import ConfigError
 from bray_core.settings.schedule import Schedule
-from bray_trainer import Trainer
 
 
 def check_annealing(config: Any) -> None:
@@ -27,16 +22,18 @@ def check_annealing(config: Any) -> None:
         )
 
 
-class AnnealsLearningRate(Trainer):
-    """A trainer of one optimiser whose `part` has `anneal_frames` and `steps_per_replay`."""
+class AnnealsLearningRate(FollowsSchedules):
+    """A trainer whose `part` has `learning_rate`, `anneal_frames` and `steps_per_replay`."""
 
     part: Any
 
-    def make_scheduler(self) -> LRScheduler | None:
-        """Return the fall of the learning rate to a tenth, if it is wanted."""
-        if not self.part.anneal_frames:
-            return None
-        assert isinstance(self.optimizer, Optimizer)
-        replays = self.part.anneal_frames / self.part.steps_per_replay
-        fall = partial(schedules.linear, start=1.0, end=0.1, num_steps=replays)
-        return LambdaLR(self.optimizer, fall)
+    def begin_replay(self) -> None:
+        """Set the learning rate that is due now: it falls to a tenth, if that is wanted."""
+        part = self.part
+        if "clock" not in vars(self):  # made by hand, without `with_schedules`
+            self.clock = ReplayClock(frames_per_replay=part.steps_per_replay)
+        if part.anneal_frames:
+            start = part.learning_rate
+            fall = Schedule(start=start, end=start / 10, frames=part.anneal_frames)
+            self.scheduled_rate = fall
+        super().begin_replay()

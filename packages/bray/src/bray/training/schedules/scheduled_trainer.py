@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from torch.optim import Optimizer
 
 from bray_core.settings.schedule import Schedule, value_at
+from bray_trainer.hooks import TrainerHooks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,13 +31,19 @@ class ReplayClock:
         return self.warmup_frames + replays * self.frames_per_replay
 
 
-class FollowsSchedules:
-    """A trainer whose learning rate and other settings may be schedules of the trial's frames."""
+class FollowsSchedules(TrainerHooks):
+    """A trainer whose learning rate and other settings may be schedules of the trial's frames.
+
+    A trial that is resumed with other settings may play more or fewer frames for each replay than
+    before. So checkpoints hold the clock, too, and frames go on where they were.
+    """
 
     clock: ReplayClock = ReplayClock(frames_per_replay=1.0)
     """Frames of the trial by the trainer's replays."""
     scheduled_rate: float | Schedule = 0.0
     """The learning rate of all optimisers, if it is a schedule; a number changes nothing."""
+    _clock_before: Mapping[str, Any] | None = None
+    """Clock of the launch that wrote the checkpoint, with its replays and its shift."""
     replays: int
     optimizer: Optimizer | Mapping[str, Optimizer]
 
@@ -51,7 +58,34 @@ class FollowsSchedules:
 
     def now(self, setting: float | Schedule) -> float:
         """Return what a setting says at this point of the trial."""
-        return value_at(setting, self.clock.frames(self.replays))
+        return value_at(setting, self.frames(self.replays))
+
+    def frames(self, replays: int) -> float:
+        """Return the frames of the trial when so many replays have been trained on."""
+        return self.clock.frames(replays) + self._shift()
+
+    def _shift(self) -> float:
+        """Return the frames that earlier launches played beyond what the clock counts of them."""
+        before = self._clock_before
+        if before is None:
+            return 0.0
+        names = "frames_per_replay", "warmup_frames"
+        clock = ReplayClock(**{name: before[name] for name in names})
+        shift: float = before["shift"]
+        if clock == self.clock:
+            return shift
+        replays = before["replays"]
+        return clock.frames(replays) + shift - self.clock.frames(replays)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the clock, and the replays and frames that it counts from."""
+        clock = {**asdict(self.clock), "shift": self._shift(), "replays": self.replays}
+        return {**super().state_dict(), "clock": clock}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore them; a checkpoint of an earlier version has none."""
+        super().load_state_dict(state)
+        self._clock_before = state.get("clock")
 
 
 def with_schedules(
