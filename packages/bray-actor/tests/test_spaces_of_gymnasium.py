@@ -195,3 +195,12 @@ def test_an_empty_part_beside_others_is_named() -> None:
     nest = spaces.Dict({"x": spaces.Discrete(2), "none": spaces.Box(-1, 1, (0,))})
     with pytest.raises(ConfigError, match=r"environment: Void: observation/none: expected a shape"):
         of_gymnasium("Void", nest, NOTHING)
+
+
+def test_parts_whose_joined_names_are_the_same_are_refused() -> None:
+    line = spaces.Box(-1, 1, (2,))
+    both = spaces.Dict({"a/b": line, "a": spaces.Dict({"b": line})})
+    with pytest.raises(ConfigError, match=r"observation: two parts are named 'a/b'.*rename one"):
+        of_gymnasium("here", both, spaces.Discrete(2))
+    alone = spaces.Dict({"a/b": line, "a": line})
+    assert len(list(nested.items(of_gymnasium("here", alone, spaces.Discrete(2)).observation))) == 2

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bray_core.codec import decode, encode
-from bray_core.errors import CapacityError, NotFoundError, ServiceError
+from bray_core.errors import CapacityError, ConfigError, NotFoundError, ServiceError
 from bray_core.json_body import JsonBody, write
 from bray_model import Model
 from bray_model.serving import service as service_module
@@ -136,5 +136,10 @@ def test_an_actor_is_looked_up_among_installed_entry_points(model, monkeypatch):
     monkeypatch.setattr(service_module, "entry_points", lambda group: [entry])
     factory = make_service(model, {"name": "greeter", "config": {"x": 1}})
     assert factory("s1") == ("s1", {"x": 1}, model)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: object)
+    with pytest.raises(
+        ConfigError, match=r"actor 'greeter': .*:Greeter: expected a classmethod fr"
+    ):
+        make_service(model, {"name": "greeter", "config": {}})
     with pytest.raises(NotFoundError, match=r"actor 'os:system': not installed; installed: \['gre"):
         make_service(model, {"name": "os:system", "config": {}})

@@ -16,6 +16,7 @@ from bray.goal import Goal
 from bray.policies.config import TrunkConfig
 from bray.sources.environments import read_spaces
 from bray.training import evaluation
+from bray_actor.environments import spec
 from bray_algo.evolution import candidate
 from bray_core.errors import ConfigError
 
@@ -50,6 +51,26 @@ def test_a_batch_of_candidates_plays_as_each_alone() -> None:
     assert returns == [total for total, _ in wanted]
     assert frames == sum(steps for _, steps in wanted)
     assert player.play(theta.numpy(), (7, 3), 4)[:2] == (returns, frames)
+    player.close()
+
+
+class Endless(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+def test_an_episode_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec, "MOST_STEPS", 50)
+    module = es.policy(read_spaces(f"{__name__}:Endless"), TrunkConfig(hidden=(4,)), 7)
+    theta = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    player = es.CandidatePlayer(f"{__name__}:Endless", module, 2, 0.1)
+    assert player.play(theta.numpy(), (7, 3), 0)[:2] == ([50.0, 50.0], 100)
     player.close()
 
 

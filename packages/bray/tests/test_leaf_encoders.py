@@ -32,6 +32,12 @@ def encoders_of(spaces: Spaces, encoders: Mapping[str, str]) -> set[str]:
     return {type(module).__name__ for module in policy.modules()}
 
 
+def test_categories_without_memory_for_their_vectors_are_refused() -> None:
+    many = Spaces.parse("here", {"observation": {"discrete": 2**45}, "action": {"discrete": 3}})
+    with pytest.raises(ConfigError, match=r"observation: .* 35184372088832 of one number, for whi"):
+        make_policy(many, NetworkConfig(hidden=(8,), encoders={"": "embedding"}), 0)
+
+
 def test_a_leaf_is_read_by_what_is_named_for_its_path() -> None:
     assert "CategoryEncoder" not in encoders_of(NESTED, {})
     assert "CategoryEncoder" in encoders_of(NESTED, {"bag/item": "embedding"})

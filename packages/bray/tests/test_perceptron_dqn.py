@@ -125,6 +125,21 @@ def test_what_does_not_fit(settings: dict[str, Any]) -> None:
     assert not fits(algorithm.policy(SPACES, 0), algorithm.parts.model)
 
 
+def test_a_network_of_ones_own_goes_through_autograd(asked: list[bool]) -> None:
+    class Gated(dqn.DQNPolicy):
+        def numbers(self, observation: Any, levels: Any = None) -> Any:
+            found, rest = super().numbers(observation, levels)
+            return 10 * torch.tanh(found / 10), rest
+
+    class Trainer(dqn.DQNTrainer):
+        @classmethod
+        def networks(cls, spaces: Spaces, parts: Any, seed: int) -> dict[str, Any]:
+            return {"policy": Gated(spaces, parts.model)}
+
+    made(Trainer).run(2, checkpoint=False)
+    assert not asked
+
+
 def test_masked_actions_go_through_autograd(asked: list[bool]) -> None:
     mask = {"shape": [ACTIONS], "dtype": "int8"}
     trainer = made(dqn.DQNTrainer, spaces_of({"observation": {"shape": [5]}, "action_mask": mask}))

@@ -410,3 +410,10 @@ def test_an_observation_that_does_not_fit_names_the_place(value: Any, words: str
     }).observation  # fmt: skip
     with pytest.raises(SpecError, match=words):
         to_observation(space, value)
+
+
+def test_what_a_space_does_not_name_is_left_out() -> None:
+    space = {"x": LeafSpace("vector", "float32", (2,))}
+    found = to_observation(space, {"x": [1, 2], "more": "words"})
+    assert list(found) == ["x"]
+    assert found["x"].tolist() == [1, 2]

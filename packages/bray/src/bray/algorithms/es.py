@@ -122,7 +122,7 @@ class CandidatePlayer:
     def __init__(
         self, environment: EnvironmentSpec, module: ESPolicy, count: int, sigma: float
     ) -> None:
-        self._envs = make_environments(environment.with_limit(), count)
+        self._envs = make_environments(EnvironmentSpec.of(environment).with_limit(), count)
         self._shapes = {name: leaf.shape for name, leaf in module.named_parameters()}
         self._sigma = sigma
         self._norm = module.normalize
