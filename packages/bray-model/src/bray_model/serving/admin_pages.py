@@ -115,7 +115,7 @@ def _is_weights_file(request: PageRequest) -> bool:
 
 def _read(body: bytes) -> Weights:
     try:
-        tensors = safetensors.deserialize(body)
+        tensors = safetensors.deserialize(body)  # type: ignore[no-untyped-call]
     except (safetensors.SafetensorError, LookupError, TypeError, AttributeError) as error:
         raise SpecError(f"body: expected a safetensors file: {error}") from None
     return {name: _array(name, **tensor) for name, tensor in tensors}

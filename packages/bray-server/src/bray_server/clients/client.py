@@ -360,11 +360,10 @@ class _Http:
 
     def _receive(self, deadline: float) -> tuple[bytes, http.client.HTTPResponse]:
         """Return the response's body, and the response."""
-        sock = self._connection.sock
-        self._connection.response_class = lambda _, **how: http.client.HTTPResponse(  # type: ignore[assignment]
-            _Within(sock, deadline),
-            **how,  # type: ignore[arg-type]
-        )
+        within: Any = _Within(self._connection.sock, deadline)
+        # By itself it would read from the socket, whose time-out begins anew with each piece.
+        response_class: Any = lambda _, **how: http.client.HTTPResponse(within, **how)  # noqa: E731
+        self._connection.response_class = response_class
         response = self._connection.getresponse()
         return response.read(), response
 

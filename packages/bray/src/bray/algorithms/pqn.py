@@ -180,9 +180,9 @@ class PQNTrainer(KeepsGenerator, AnnealsLearningRate, OnPolicyTrainer):
         """Return the share of random actions of the version that follows this replay."""
         replays = self.replays + 1
         if self.agent.epsilon is not None:
-            return value_at(self.agent.epsilon, self.frames(replays))
+            return value_at(self.agent.epsilon, self.frames_after(replays))
         return schedules.linear(
-            self.frames(replays),
+            self.frames_after(replays),
             start=1.0,
             end=self.agent.epsilon_end,
             num_steps=self.agent.epsilon_frames,

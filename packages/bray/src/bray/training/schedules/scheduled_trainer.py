@@ -58,9 +58,9 @@ class FollowsSchedules(TrainerHooks):
 
     def now(self, setting: float | Schedule) -> float:
         """Return what a setting says at this point of the trial."""
-        return value_at(setting, self.frames(self.replays))
+        return value_at(setting, self.frames_after(self.replays))
 
-    def frames(self, replays: int) -> float:
+    def frames_after(self, replays: int) -> float:
         """Return the frames of the trial when so many replays have been trained on."""
         return self.clock.frames(replays) + self._shift()
 
