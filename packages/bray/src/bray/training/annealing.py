@@ -27,13 +27,15 @@ class AnnealsLearningRate(FollowsSchedules):
 
     part: Any
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.clock = ReplayClock(frames_per_replay=self.part.steps_per_replay)
+
     def begin_replay(self) -> None:
         """Set the learning rate that is due now: it falls to a tenth, if that is wanted."""
         part = self.part
-        if "clock" not in vars(self):  # made by hand, without `with_schedules`
-            self.clock = ReplayClock(frames_per_replay=part.steps_per_replay)
         if part.anneal_frames:
-            start = part.learning_rate
-            fall = Schedule(start=start, end=start / 10, frames=part.anneal_frames)
-            self.scheduled_rate = fall
+            self.scheduled_rate = Schedule(
+                start=part.learning_rate, end=part.learning_rate / 10, frames=part.anneal_frames
+            )
         super().begin_replay()
