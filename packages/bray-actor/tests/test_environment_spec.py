@@ -538,6 +538,10 @@ def test_an_observation_that_is_none_of_its_space_counts_as_raised(
         (spaces.Box(0, 255, (), np.uint8), 200),
         (spaces.Discrete(4), np.uint8(3)),
         (spaces.MultiBinary(2), np.array([1, 0])),
+        (spaces.MultiDiscrete([2, 3]), [1, 2]),
+        (PARTS, {"a": ZEROS, "b": 3, "more": "words"}),
+        (PAIR, (ZEROS, 3)),
+        (PAIR, [ZEROS, np.int64(3)]),
     ],
 )
 def test_what_its_space_can_hold_passes(space: Any, seen: Any) -> None:

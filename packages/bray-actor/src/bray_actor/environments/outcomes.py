@@ -88,16 +88,33 @@ def at_a_glance(space: Any) -> Callable[[Any], bool]:
     if isinstance(space, spaces.Discrete):
         values = range(int(space.start), int(space.start + space.n))
         return lambda seen: type(seen) is int and seen in values
-    if not isinstance(space, spaces.Box) or not space.shape:
+    if isinstance(space, spaces.Dict):
+        named = [(name, at_a_glance(child)) for name, child in space.items()]
+        return lambda seen: (
+            type(seen) is dict
+            and all(name in seen and is_fit(seen[name]) for name, is_fit in named)
+        )
+    if isinstance(space, spaces.Tuple):
+        each, count = [at_a_glance(child) for child in space], len(space)
+        return lambda seen: (
+            type(seen) is tuple
+            and len(seen) == count
+            and all(is_fit(one) for is_fit, one in zip(each, seen, strict=True))
+        )
+    if not isinstance(space, spaces.Box | spaces.MultiBinary) or not space.shape:
         return lambda seen: False
-    shape = space.shape
-    dtypes = frozenset(map(np.dtype, "?" + np.typecodes["AllInteger"] + "efd"))
-    fit = frozenset(one for one in dtypes if np.can_cast(one, space.dtype, "same_kind"))
+    return _array_at_a_glance(space.shape, space.dtype)
+
+
+def _array_at_a_glance(shape: tuple[int, ...], dtype: Any) -> Callable[[Any], bool]:
+    known = map(np.dtype, "?" + np.typecodes["AllInteger"] + "efd")
+    fit = {one: one.kind == "f" for one in known if np.can_cast(one, dtype, "same_kind")}
 
     def is_fit(seen: Any) -> bool:
-        if not isinstance(seen, np.ndarray) or seen.shape != shape or seen.dtype not in fit:
+        if type(seen) is not np.ndarray or seen.shape != shape:
             return False
-        return seen.dtype.kind != "f" or are_ordinary(seen)
+        is_float = fit.get(seen.dtype)
+        return are_ordinary(seen) if is_float else is_float is not None
 
     return is_fit
 
