@@ -14,7 +14,7 @@ from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.runners.most_likely_play import play_most_likely
 from bray_actor.spaces import of_gymnasium
 from bray_core import metrics
-from bray_core.errors import ConfigError, DeadlineError, SpecError
+from bray_core.errors import ConfigError, SpecError
 from bray_core.protocols import Answer
 from bray_server import ServerThread
 
@@ -121,10 +121,3 @@ def test_actions_outside_the_space_are_refused() -> None:
 
     with pytest.raises(ConfigError, match="action: expected one of Discrete"):
         play_most_likely("CartPole-v1", LinearPolicy(three), 2, num_envs=2, seed=1)
-
-
-def test_it_ends_in_time() -> None:
-    with pytest.raises(DeadlineError, match="no result after 0 s"):
-        play_most_likely(
-            "CartPole-v1", LinearPolicy(cart_pole), 2, num_envs=2, seed=1, timeout_s=0.0
-        )

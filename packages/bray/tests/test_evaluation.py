@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +18,7 @@ from bray.sources.environments import read_spaces
 from bray.training import evaluation
 from bray.training.evaluation import evaluate_latest, plays_here
 from bray_actor.environments.spec import EnvironmentSpec
+from bray_core.errors import DeadlineError
 from bray_model import Model
 
 
@@ -70,3 +73,33 @@ def test_over_the_wire_the_returns_are_the_same(
         assert called
     assert len(here) == 23
     assert len(set(here)) > 1
+
+
+class Asked:
+    """A server that was asked a step more, or none, whenever it is looked at."""
+
+    def __init__(self, more: int) -> None:
+        self._asked, self._more = 0, more
+
+    def stats(self) -> dict[str, float]:
+        self._asked += self._more
+        return {"requests": self._asked}
+
+
+@pytest.mark.parametrize("more", [1, 0])
+def test_an_evaluation_may_last_as_long_as_it_steps(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "_LOOK_S", 0.05)
+    monkeypatch.setattr(evaluation, "_SILENT_S", 0.3)
+    words = [sys.executable, "-c", "import time; time.sleep(1.5); print('done')"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        server: Any = Asked(more)
+        if more:
+            assert evaluation._wait(process, server) == ("done\n", "")
+        else:
+            with pytest.raises(DeadlineError, match="took no step for 0 s"):
+                evaluation._wait(process, server)
+            process.kill()

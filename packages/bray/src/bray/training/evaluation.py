@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,7 +39,9 @@ from bray_server import ServerThread
 
 NUM_ENVS = 20
 """Environments that the gamecore plays side by side."""
-_TIMEOUT_S = 600.0
+_SILENT_S = 600.0
+"""Seconds without a step after which an evaluation is given up; whole episodes may take hours."""
+_LOOK_S = 2.0
 EVALUATION_SEED = 1_000_000
 """Added to a run's own seed: evaluations play in environments that training has not seen."""
 
@@ -155,7 +158,6 @@ def evaluate_here(
 
     Raises:
         BrayError: the environment failed again and again, or an output does not fit.
-        DeadlineError: it took longer than ten minutes.
     """
     return play_most_likely(
         EnvironmentSpec.of(environment).with_limit(),
@@ -164,7 +166,6 @@ def evaluate_here(
         num_envs=NUM_ENVS,
         seed=seed,
         config=replace(config or PolicyConfig(), deterministic=True, phase="evaluation"),
-        timeout_s=_TIMEOUT_S,
     )
 
 
@@ -190,7 +191,7 @@ def evaluate(
 
     Raises:
         BrayError: the gamecore failed; carries its last words.
-        DeadlineError: it took longer than ten minutes.
+        DeadlineError: there was no step for ten minutes.
     """
     # In many games a life waits for fire: a policy that never prefers it would never end.
     spec = EnvironmentSpec.of(environment).with_limit()
@@ -198,30 +199,49 @@ def evaluate(
     lanes = LaneBarrier(model, map(str, range(min(NUM_ENVS, episodes))), plays_on=False)
     server = ServerThread(PolicyActor.factory(model, config, lanes=lanes))
     try:
-        return _play_in_process(spec, server.addresses[0], episodes, seed)
+        return _play_in_process(spec, server, episodes, seed)
     finally:
         server.close()
 
 
-def _play_in_process(spec: EnvironmentSpec, address: str, episodes: int, seed: int) -> list[float]:
+def _play_in_process(
+    spec: EnvironmentSpec, server: ServerThread, episodes: int, seed: int
+) -> list[float]:
     """Play episodes against a server from a process that ends with them; return their returns."""
     command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--make", spec.to_json()]
-    command += ["--address", address, "--episodes", str(episodes), "--json"]
+    command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
     command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            start_new_session=True,  # a terminal's Ctrl-C reaches this process, which ends it
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise DeadlineError(f"evaluation: no result after {_TIMEOUT_S:.0f} s") from None
-    if done.returncode:
-        raise BrayError(f"evaluation: the gamecore failed: {done.stderr.strip()[-500:]}")
-    return [float(value) for value in json.loads(done.stdout)["returns"]]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a terminal's Ctrl-C reaches this process, which ends it
+    ) as process:
+        try:
+            said, errors = _wait(process, server)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise BrayError(f"evaluation: the gamecore failed: {errors.strip()[-500:]}")
+    return [float(value) for value in json.loads(said)["returns"]]
+
+
+def _wait(process: subprocess.Popen[str], server: ServerThread) -> tuple[str, str]:
+    """Return what a process says until it ends. Raises DeadlineError: it asks nothing any more."""
+    asked, asked_s = 0.0, time.monotonic()
+    while True:
+        try:
+            return process.communicate(timeout=_LOOK_S)
+        except subprocess.TimeoutExpired:
+            before, asked = asked, server.stats()["requests"]
+        if asked > before:
+            asked_s = time.monotonic()
+        elif time.monotonic() - asked_s > _SILENT_S:
+            raise DeadlineError(
+                f"evaluation: the environment took no step for {_SILENT_S:.0f} s"
+            ) from None
 
 
 def evaluate_teams(
