@@ -250,7 +250,7 @@ async def test_a_refused_end_closes_the_episode_and_frees_its_id(last):
             "messages/0/content: expected text",
         ),
         ({"temperature": float("nan")}, "temperature: expected a finite number"),
-        ({"logit_bias": np.array([1 + 2j])}, "logit_bias/0: expected text, numbers"),
+        ({"logit_bias": np.array([1 + 2j])}, "logit_bias: expected text, numbers"),
         ({"stop": np.array([1.0, np.inf])}, "stop/1: expected a finite number"),
     ],
 )

@@ -148,8 +148,11 @@ def _plain(value: Any, path: str) -> Any:
         return {name: _plain(one, f"{path}/{name}") for name, one in value.items()}
     if isinstance(value, list):
         return [_plain(one, f"{path}/{at}") for at, one in enumerate(value)]
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist(), path)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        at = np.flatnonzero(~np.isfinite(value))
+        if at.size:
+            raise invalid(f"{path}/{at[0]}", f"expected a finite number, got {value.flat[at[0]]}")
+        return value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         raise invalid(path, f"expected a finite number, got {value}")
     if value is None or isinstance(value, str | int | float):
