@@ -102,7 +102,8 @@ def evaluated_here() -> Iterator[None]:
     from bray.training import evaluation
     from bray_actor.gamecores.gamecore import play
 
-    def play_here(spec: EnvironmentSpec, address: str, episodes: int, seed: int) -> list[float]:
+    def play_here(spec: EnvironmentSpec, server: Any, episodes: int, seed: int) -> list[float]:
+        address = server.addresses[0]
         return play(spec, address, episodes=episodes, num_envs=evaluation.NUM_ENVS, seed=seed)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -62,12 +62,12 @@ def _pretend_engines(engine: Any, module: Any, there: str) -> None:
     torch.autocast = Autocast  # type: ignore[misc]
 
 
-def _play_here(spec: Any, address: str, episodes: int, seed: int) -> list[float]:
+def _play_here(spec: Any, server: Any, episodes: int, seed: int) -> list[float]:
     """Play an evaluation in this process: one of its own takes longer."""
     from bray.training import evaluation
     from bray_actor.gamecores.gamecore import play
 
-    return play(spec, address, episodes=episodes, num_envs=evaluation.NUM_ENVS, seed=seed)
+    return play(spec, server.addresses[0], episodes=episodes, num_envs=evaluation.NUM_ENVS, seed=seed)
 
 
 def main(library: str, names: list[str]) -> None:
