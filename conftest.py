@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 if TYPE_CHECKING:
     from bray_actor.environments.spec import EnvironmentSpec
+    from bray_server import ServerThread
 
 # These machines are shared: how long an example takes says nothing.
 settings.register_profile("shared machine", deadline=None)
@@ -102,7 +103,9 @@ def evaluated_here() -> Iterator[None]:
     from bray.training import evaluation
     from bray_actor.gamecores.gamecore import play
 
-    def play_here(spec: EnvironmentSpec, server: Any, episodes: int, seed: int) -> list[float]:
+    def play_here(
+        spec: EnvironmentSpec, server: ServerThread, episodes: int, seed: int
+    ) -> list[float]:
         address = server.addresses[0]
         return play(spec, address, episodes=episodes, num_envs=evaluation.NUM_ENVS, seed=seed)
 

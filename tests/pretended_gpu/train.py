@@ -67,7 +67,9 @@ def _play_here(spec: Any, server: Any, episodes: int, seed: int) -> list[float]:
     from bray.training import evaluation
     from bray_actor.gamecores.gamecore import play
 
-    return play(spec, server.addresses[0], episodes=episodes, num_envs=evaluation.NUM_ENVS, seed=seed)
+    return play(
+        spec, server.addresses[0], episodes=episodes, num_envs=evaluation.NUM_ENVS, seed=seed
+    )
 
 
 def main(library: str, names: list[str]) -> None:
