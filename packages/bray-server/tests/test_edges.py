@@ -97,23 +97,14 @@ async def test_a_worker_with_all_its_connections_taken_still_answers_the_others(
         await worker.stop(0)
 
 
-class Late:
-    """Sleeps as long as a tick says, and refuses where that is below zero."""
-
-    def __init__(self, session: str) -> None:
-        self._session = session
-
-    async def start(self, body: bytes) -> bytes:
-        return b""
+class Late(Counter):
+    """Refuses after a while what does not say how long to sleep."""
 
     async def tick(self, body: bytes) -> bytes:
-        await asyncio.sleep(abs(float(body)))
-        if body.startswith(b"-"):
-            raise ServiceError("bad_request", f"of {self._session}")
-        return b"fine"
-
-    async def end(self, body: bytes) -> bytes:
-        return b""
+        if body == b"refuse":
+            await asyncio.sleep(0.3)
+            raise ServiceError("bad_request", "too late for anybody")
+        return await super().tick(body)
 
 
 async def test_an_error_that_nobody_waits_for_any_more_is_nobody_elses() -> None:
@@ -122,10 +113,10 @@ async def test_an_error_that_nobody_waits_for_any_more_is_nobody_elses() -> None
     client = await AsyncClient.connect(server.addresses[0], timeout_s=20)
     await client.start("left")
     await client.start("other")
-    left = asyncio.create_task(client.tick("left", b"-0.3"))
-    other = asyncio.create_task(client.tick("other", b"0.8"))
+    left = asyncio.create_task(client.tick("left", b"refuse"))
+    other = asyncio.create_task(client.tick("other", b"sleep 0.8"))
     await asyncio.sleep(0.1)
     left.cancel()
-    assert await other == b"fine"
+    assert await other == b"1"
     await client.close()
     await server.stop(0)

@@ -69,8 +69,7 @@ class FollowsSchedules(TrainerHooks):
         before = self._clock_before
         if before is None:
             return 0.0
-        names = "frames_per_replay", "warmup_frames"
-        clock = ReplayClock(**{name: before[name] for name in names})
+        clock = ReplayClock(**before["clock"])
         shift: float = before["shift"]
         if clock == self.clock:
             return shift
@@ -79,8 +78,8 @@ class FollowsSchedules(TrainerHooks):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the clock, and the replays and frames that it counts from."""
-        clock = {**asdict(self.clock), "shift": self._shift(), "replays": self.replays}
-        return {**super().state_dict(), "clock": clock}
+        now = {"clock": asdict(self.clock), "shift": self._shift(), "replays": self.replays}
+        return {**super().state_dict(), "clock": now}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore them; a checkpoint of an earlier version has none."""
