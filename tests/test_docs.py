@@ -113,6 +113,11 @@ def script(page: Path) -> str:
     return "".join(parts)
 
 
+def test_each_block_has_somebody_who_runs_it() -> None:
+    for page in pages():  # those of long pages, too, in no time
+        script(*page.values)
+
+
 def written(name: str, code: str) -> str:
     name = shlex.quote(name)
     return f'mkdir -p "$(dirname {name})"\ncat > {name} << "END-OF-BLOCK"\n{code}END-OF-BLOCK\n'
