@@ -225,6 +225,17 @@ async def test_a_drain_lets_a_stream_end():
         writer.close()
 
 
+async def test_a_stream_that_a_drain_does_not_outlast_says_so():
+    async with serving() as (server, _):
+        reader, writer = await raw(server, b"POST /hang HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        await reader.readuntil(b"first ")
+        await server.stop(0)
+        rest = await reader.read()
+        assert b"draining" in rest
+        assert rest.endswith(b"0\r\n\r\n")
+        writer.close()
+
+
 def test_streams_go_over_tls(tmp_path):
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")

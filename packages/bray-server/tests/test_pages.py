@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -68,6 +70,30 @@ def test_a_page_gets_what_was_sent_and_its_reply_arrives(server):
     assert b"(b'inference-header-content-length', b'3')" in body
     assert b"other" not in body, "only what pages ask for"
     assert body.endswith(b"]\nbody")
+
+
+@pytest.mark.parametrize("path", ["/wait", "/step"])
+def test_what_a_stopped_server_did_not_answer_is_told_so(path):
+    begun = threading.Event()
+
+    class Slow:
+        async def tick(self, body):
+            begun.set()
+            await asyncio.Event().wait()
+
+    class Waits(Mirror):
+        async def answer(self, request):
+            begun.set()
+            return await super().answer(request)
+
+    server = ServerThread(Slow(), tcp_port=None, http_port=0, pages=Waits())
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(ask, server, "POST", path, b"")
+        assert begun.wait(10)
+        server.close(0)
+        status, headers, body = asked.result(10)
+    assert (status, headers["Connection"]) == (503, "close")
+    assert b"draining" in body
 
 
 def test_steps_and_the_servers_own_pages_go_on_beside(server):

@@ -233,6 +233,10 @@ class Connection(asyncio.Protocol, ABC):
         if self._transport is not None:
             self._transport.close()
 
+    def server_stopped(self) -> None:
+        """Close: what is not answered by now never will be."""
+        self.close()
+
     def linger(self) -> None:
         """Close the connection once the client had time to read the last reply.
 

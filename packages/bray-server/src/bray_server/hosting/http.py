@@ -70,6 +70,17 @@ class HttpConnection(HttpReader):
                 asyncio.get_running_loop().call_later(delay_s, self._probe_of_page)
         return stays_open
 
+    def server_stopped(self) -> None:
+        """Say so to a client that still waits for an answer, and close."""
+        if self._answering is not None and not self.is_closing:
+            self._answering.keep_alive = False
+            error = ServiceError("draining", "the server stopped before it had the answer")
+            if self._streamed is not None:
+                self._streamed.fail(error)
+            else:
+                self._reply_error(self._answering, error)
+        self.close()
+
     def _probe_of_page(self) -> None:
         """Probe sooner where a page is made: it may take long, and nobody may wait for it."""
         if self._answering is not None and self._answering.is_page:

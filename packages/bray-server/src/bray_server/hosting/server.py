@@ -261,7 +261,7 @@ class Server:
             listener.close()
         connections = list(self.connections)
         for connection in connections:
-            connection.close()
+            connection.server_stopped()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_S):
                 while self.connections:  # noqa: ASYNC110  they tell nobody else
