@@ -312,6 +312,39 @@ def test_a_category_has_its_values_alone(
             client.end(SESSION, body)
 
 
+@pytest.mark.parametrize("form", [as_json, codec.encode], ids=["json", "codec"])
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({}, None),
+        ({"shape": [4], "low": -1.0, "high": 1.0}, None),
+        ({"shape": [5]}, r"bad_spaces: observation: policy has .*4.*start of .* has .*5"),
+        ({"shape": [-5]}, "bad_spaces: start of session 'game-1'"),
+    ],
+)
+def test_a_served_policy_compares_the_spaces_that_a_start_tells(
+    form: Callable[[Any], bytes], told: Any, words: str | None
+) -> None:
+    spaces = {"observation": {"shape": [4]}, "action": {"discrete": 2}}
+    factory = PolicyActor.from_export({"spaces": spaces}, Coin(PLAIN))
+    body = form({"spaces": spaces | {"observation": told}} if told else {"match": 7})
+    with closing(ServerThread(factory)) as server, Client(server.addresses[0]) as client:
+        for session in ("game-1", "game-2"):  # what was agreed on is remembered
+            if words is None:
+                client.start(session, body)
+                client.tick(
+                    session,
+                    form(
+                        {"observation": [0.0] * 4}
+                        if form is as_json
+                        else {"observation": np.zeros(4, "f4")}
+                    ),
+                )
+            elif session == "game-1":
+                with pytest.raises(ServiceError, match=words):
+                    client.start(session, body)
+
+
 def test_a_recorded_session_in_json_reads_as_one_in_the_codec(tmp_path: Path) -> None:
     bodies = []
     for folder, form, observation in (

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bray_actor.policy.agreed_spaces import AgreedSpaces
 from bray_actor.policy.set_padding import has_sets, pad_sets
 from bray_core import json_fit, nested
 from bray_core.errors import ServiceError, SpecError
@@ -38,9 +39,10 @@ class ObservationReader:
     """
 
     def __init__(self, spaces: Mapping[str, Any] | None) -> None:
-        space: Nested = {}
-        if spaces is not None:
-            space = Spaces.parse("policy", spaces).observation
+        parsed = None if spaces is None else Spaces.parse("policy", spaces)
+        space: Nested = {} if parsed is None else parsed.observation
+        self.spaces = AgreedSpaces(parsed)
+        """What sessions that tell their spaces are compared with."""
         self._sets = space if has_sets(space) else {}
         self._categories = _categories(space, (), _WHOLE)
 

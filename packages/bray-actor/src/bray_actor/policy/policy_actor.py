@@ -33,6 +33,7 @@ from bray_actor.policy.session_message import (
     required,
     score_of,
 )
+from bray_actor.policy.session_start import SessionStart
 from bray_actor.policy.step_budget import Pace
 from bray_actor.reset_options import ResetOptions
 from bray_actor.segment import SegmentWriter, observation_spec
@@ -175,9 +176,15 @@ class PolicyActor(Actor):
         return self._metrics
 
     async def start(self, body: bytes) -> bytes:
-        """Begin an episode; tell the simulator its options, if there are some."""
+        """Begin an episode; tell the simulator its options, if there are some.
+
+        Raises:
+            ServiceError: `bad_request`: the body is none of a `start`; `bad_spaces`: it tells
+                others than the policy's.
+        """
         if body or type(body) is JsonBody:
-            await decoded(body)
+            start = SessionStart.read(await decoded(body))
+            self._reader.spaces.check(self._session, start.spaces)
         if self._options is None or not self._options.current:
             return _EMPTY
         return codec.encode({"settings": dict(self._options.current)})

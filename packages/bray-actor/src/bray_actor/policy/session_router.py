@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from bray_actor.policy.agreed_spaces import AgreedSpaces
 from bray_actor.policy.lane_barrier import LaneBarrier, lane_of
-from bray_actor.policy.session_start import EVALUATION, SessionStart, told_spaces
+from bray_actor.policy.session_start import EVALUATION, SessionStart
 from bray_core.errors import ServiceError
 from bray_core.protocols import ActorProtocol
 from bray_core.settings.name_pattern import fits
@@ -71,7 +72,7 @@ class SessionRouter:
 
     def _find(self, session: str, start: SessionStart) -> ActorProtocol:
         entry = self._entry(start)
-        entry.check_spaces(session, start.spaces)
+        entry.spaces.check(session, start.spaces)
         if start.phase == EVALUATION:
             if entry.seat.evaluate is None:
                 raise ServiceError("bad_request", "tags: phase: this server has no evaluation")
@@ -103,22 +104,8 @@ class _SeatEntry:
     def __init__(self, seat: RoutedSeat) -> None:
         self.seat = seat
         self._known = frozenset(() if seat.lanes is None else seat.lanes.names)
-        self._agreed: Mapping[str, Any] | None = None
-        """Spaces as the last session told them, which are those of the policy."""
+        self.spaces = AgreedSpaces(seat.spaces)
         self._started: Counter[str] = Counter()
-
-    def check_spaces(self, session: str, described: Mapping[str, Any] | None) -> None:
-        """Compare what a session says of its spaces, if it does.
-
-        Raises:
-            ServiceError: `bad_spaces`: they are none, or others than the policy's.
-        """
-        if described is None or described == self._agreed or self.seat.spaces is None:
-            return
-        told = told_spaces(f"start of session {session[:100]!r}", described)
-        if (difference := self.seat.spaces.difference(told)) is not None:
-            raise ServiceError("bad_spaces", difference)
-        self._agreed = described
 
     def lane_session(self, session: str, lane: str | None) -> str:
         """Return the session's name in its lane: its own, where that names the lane."""

@@ -65,10 +65,6 @@ class SessionStart:
             raise ServiceError("bad_request", text) from error
         if not isinstance(message, dict):
             raise _wrong("body", "a mapping", message)
-        if (size := _size(message)) > MOST_NUMBERS:
-            most = f"expected at most {MOST_NUMBERS:,} numbers in lists and arrays"
-            cure = "give one bound for all elements, or declare source.spaces"
-            raise ServiceError("bad_request", f"body: {most}, got {size:,}: {cure}")
         return cls.read(message)
 
     @classmethod
@@ -76,8 +72,13 @@ class SessionStart:
         """Read the body of a `start`; keys that are not known are left alone.
 
         Raises:
-            ServiceError: `bad_request`: a value is of another type; names the key.
+            ServiceError: `bad_request`: a value is of another type, and the key is named; or there
+                are too many numbers.
         """
+        if (size := _size(message)) > MOST_NUMBERS:
+            most = f"expected at most {MOST_NUMBERS:,} numbers in lists and arrays"
+            cure = "give one bound for all elements, or declare source.spaces"
+            raise ServiceError("bad_request", f"body: {most}, got {size:,}: {cure}")
         lane, spaces = plain(message.get("lane")), plain(message.get("spaces"))
         tags = plain(message.get("tags", {}))
         if isinstance(lane, bool) or not isinstance(lane, int | str | None):
