@@ -219,6 +219,25 @@ def test_a_module_that_fails_on_one_row_is_refused_in_words(tmp_path):
         model.export(tmp_path / "e")
 
 
+def test_a_graph_of_a_fixed_batch_size_is_refused_in_words(tmp_path):
+    with (
+        Model(Calls(lambda p, x: p[0](x) + torch.ones(len(x), 2), network(4, 2)), zeros(4)) as one,
+        pytest.raises(ExportError, match=r"the graph fails with 1 row: .*: write x\.shape\[0\]"),
+    ):
+        one.export(tmp_path / "e")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_index_beyond_a_table_fails_its_request_in_words(tmp_path):
+    table = Calls(lambda p, x: p[0](x), nn.Embedding(5, 2))
+    with Model(table, zeros(3, dtype=np.int64)) as model:
+        model.export(tmp_path / "e")
+    with Model(tmp_path / "e") as served:
+        with pytest.raises(SpecError, match=r"the graph refuses the inputs: .* idx=99 must be"):
+            served(np.array([1, 99, 2]))
+        assert served(np.array([1, 4, 2])).shape == (3, 2)
+
+
 def test_dropout_that_eval_does_not_reach_is_drawn_at_random(tmp_path):
     with (
         Model(AlwaysTraining(nn.Dropout(0.5)), zeros(4)) as model,

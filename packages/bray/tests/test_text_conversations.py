@@ -17,7 +17,7 @@ from bray.text.sampling import SampledAnswer
 from bray.text.task import Demonstration
 from bray.text.tasks.calculator import Calculator
 from bray.text.tasks.guess import GuessNumber
-from bray_core.errors import BrayError, ConfigError
+from bray_core.errors import BrayError, ConfigError, SpecError
 
 WORDS = ["a", "b", "ab", "u:", "p:", ";", "c"]
 """`ab` is one token when text is tokenised, but `a` and `b` may be sampled one after the other."""
@@ -219,3 +219,65 @@ def test_demonstrations_are_learnt_where_the_assistant_speaks() -> None:
     model.forgets = True
     with pytest.raises(ConfigError, match="as the beginning of the longer one"):
         demonstration_row(model, Demonstration(content=messages))
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("wrong", "step: ConfigError: messages: expected a list of messages, got 'wrong'"),
+        ({"role": "user", "content": "c"}, "step: ConfigError: messages: expected a list of mess"),
+        (["wrong"], "step: ConfigError: messages: expected messages with `role` and `content`"),
+        (7, "step: TypeError"),
+    ],
+)
+def test_what_is_no_message_fails_its_sample_alone(
+    said: Any, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = []
+
+    class Odd(Echo):
+        def __init__(self) -> None:
+            made.append(self)
+            self.is_odd = len(made) == 1
+
+        def step(self, message: Mapping[str, Any]) -> tuple[Any, float, bool]:
+            added, reward, is_over = super().step(message)
+            return (said if self.is_odd else added), reward, is_over
+
+    (sample,) = played(Model(), Odd)
+    assert sample.reward == 2.0
+    assert words in caplog.text
+
+
+def test_nothing_said_may_be_none() -> None:
+    class Silent(Echo):
+        def step(self, message: Mapping[str, Any]) -> tuple[Any, float, bool]:
+            return None, 1.0, True
+
+    assert [one.reward for one in played(Model(), Silent)] == [1.0, 1.0]
+
+
+def test_messages_that_a_template_refuses_fail_their_sample(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Strict(Model):
+        def render_chat(self, messages: Any, tools: None = None, **asked: Any) -> str:
+            if any(one["role"] == "system" for one in messages):
+                raise SpecError("messages: the template refuses them: no system role")
+            return super().render_chat(messages, tools, **asked)
+
+    class Begins(Echo):
+        def reset(self, seed: int) -> list[dict[str, Any]]:
+            self.left = 2
+            return [{"role": "system", "content": "c"}]
+
+    with pytest.raises(BrayError, match="every conversation failed: the log says why"):
+        played(Strict(), Begins)
+    assert "messages: SpecError: messages: the template refuses them: no system role" in caplog.text
+
+
+def test_first_prompts_beyond_the_context_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(BrayError, match="every conversation failed: the log says why"):
+        played(Model(4))
+    words = "its first prompt has 4 tokens, which leave no room in the context of 4: shorten it"
+    assert words in caplog.text

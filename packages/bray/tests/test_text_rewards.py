@@ -128,3 +128,32 @@ def test_files_that_are_none_are_refused_with_their_line(
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         FileTask(str(path), None)
+
+
+@pytest.mark.parametrize(("share", "rows"), [(0.8, 2), (0.99, 10), (0.05, 1), (0.5, 3)])
+def test_a_prompt_is_left_to_train_on_whatever_share_is_kept_back(
+    share: float, rows: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"{number}="}) + "\n" for number in range(rows)))
+    task = FileTask(str(path), None, share=share)
+    trained = {one.content for one in task.prompts(5, np.random.default_rng(0))}
+    kept = {one.content for one in task.held_out(100)}
+    assert trained
+    assert kept
+    assert rows == 1 or not trained & kept
+
+
+def test_line_breaks_of_other_kinds_are_parts_of_a_text(tmp_path: Path) -> None:
+    path, text = tmp_path / "p.jsonl", "a\u2028b\u2029c\x85d"
+    row = json.dumps({"prompt": text}, ensure_ascii=False)
+    path.write_bytes(b"\xef\xbb\xbf" + row.encode() + b"\r\n" + row.encode())
+    task = FileTask(str(path), None, held_out=str(path))
+    assert [one.content for one in task.held_out(5)] == [text, text]
+
+
+def test_a_file_that_is_not_in_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'{"prompt": "a\xff"}\n')
+    with pytest.raises(ConfigError, match=r"p\.jsonl: not UTF-8"):
+        FileTask(str(path), None)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from bray.text.config import LanguageModelConfig, TokenTrainerConfig
 from bray.text.language_model import adapted
-from bray.text.lora_merge import merged_weights
 from bray.text.packing import PackedRows
 from bray.text.policy_gradient_config import VARIANTS
 from bray.text.row_queue import RowQueue, pack_demonstrations, pack_samples
@@ -149,10 +148,10 @@ def test_adapters_alone_are_trained_and_merge_into_the_models_weights(
     config = LanguageModelConfig(lora_rank=4, lora_alpha=8.0, characters="abc")
     before = {name: value.clone() for name, value in llama().state_dict().items()}
     torch.manual_seed(3)
-    module = adapted(llama(), config)
+    module, merge = adapted(llama(), config)
     _, module = step_of("dapo", module, **settings)
     weights = {name: value.numpy() for name, value in module.state_dict().items()}
-    merged = merged_weights(weights, config.lora_alpha / config.lora_rank)
+    merged = merge.merged(weights)
     assert merged.keys() == before.keys()
     whole = llama()
     whole.load_state_dict({name: torch.from_numpy(value) for name, value in merged.items()})
@@ -164,3 +163,74 @@ def test_adapters_alone_are_trained_and_merge_into_the_models_weights(
     changed = [n for n in before if not torch.equal(before[n], whole.state_dict()[n])]
     assert changed
     assert all(name.endswith("_proj.weight") for name in changed)
+
+
+def architecture(kind: str, **settings: Any) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"vocab_size": 12, "hidden_size": 16, "max_position_embeddings": 32}
+    heads = {"num_attention_heads": 2, "num_hidden_layers": 1}
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(kind, **{**sizes, **heads, **settings})
+    )
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+@pytest.mark.parametrize(
+    ("kind", "settings", "targets"),
+    [
+        ("gpt2", {}, ()),
+        ("gpt2", {}, ("attn.c_proj",)),  # square: its shape does not tell which way it lies
+        ("opt", {"ffn_dim": 24, "word_embed_proj_dim": 16}, ()),
+        (
+            "mixtral",
+            {"intermediate_size": 24, "num_key_value_heads": 2, "num_local_experts": 2},
+            (),
+        ),
+    ],
+)
+def test_adapters_merge_as_peft_merges_them(
+    kind: str, settings: dict[str, Any], targets: tuple[str, ...]
+) -> None:
+    config = LanguageModelConfig(lora_rank=4, lora_targets=targets, characters="abc")
+    module, merge = adapted(architecture(kind, **settings), config)
+    for name, parameter in module.named_parameters():
+        if "lora_" in name:
+            nn.init.normal_(parameter)
+    weights = {name: value.numpy().copy() for name, value in module.state_dict().items()}
+    merged = merge.merged(weights)
+    want = module.merge_and_unload().state_dict()
+    assert merged.keys() == want.keys()
+    for name, value in want.items():
+        torch.testing.assert_close(torch.from_numpy(merged[name]), value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        (("wte",), "expected linear layers, got transformer.wte, which is Embedding"),
+        (("lm_head",), r"lm_head shares its weight \(lm_head.weight, transformer.wte.weight\)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # peft's own, about tied weights
+def test_adapters_that_cannot_be_merged_are_refused(targets: tuple[str, ...], words: str) -> None:
+    config = LanguageModelConfig(lora_rank=4, lora_targets=targets, characters="abc")
+    with pytest.raises(ConfigError, match=f"lora_targets: .*{words}"):
+        adapted(architecture("gpt2"), config)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("gpt2", {"resid_pdrop": 0.5, "attn_pdrop": 0.5, "embd_pdrop": 0.5}),
+        ("opt", {"ffn_dim": 24, "word_embed_proj_dim": 16, "dropout": 0.5, "layerdrop": 0.5}),
+    ],
+)
+def test_nothing_is_dropped_in_training(kind: str, settings: dict[str, Any]) -> None:
+    module = architecture(kind, **settings)
+    SupervisedTrainer(module, RowQueue(1), TokenTrainerConfig())
+    tokens = torch.arange(8)[None]
+    with torch.no_grad():
+        trained = module.train()(tokens).logits
+        torch.testing.assert_close(trained, module.eval()(tokens).logits)

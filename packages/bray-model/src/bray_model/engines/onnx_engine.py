@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 
-from bray_core.errors import ConfigError, ExportError
+from bray_core.errors import ConfigError, ExportError, SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Weights
 from bray_model.config import Device
@@ -71,7 +72,11 @@ class OnnxEngine:
         """Weights by the name of the graph's input; None: those that the graph holds."""
 
     def run(self, inputs: tuple[Nested, ...]) -> Nested:
-        """Compute outputs, leaves `[B, ...]`."""
+        """Compute outputs, leaves `[B, ...]`.
+
+        Raises:
+            SpecError: The graph refuses what the inputs hold, such as an index beyond a table.
+        """
         leaves, _ = self._signature.input_tree.batch(inputs)
         feed = dict(zip(self._inputs, leaves, strict=True))
         session = self._fixed
@@ -79,7 +84,12 @@ class OnnxEngine:
             assert self._exchange is not None
             session = self._exchange.session
             feed.update(self._feed)
-        return self._signature.output_tree.build(session.run(self._outputs, feed))
+        try:
+            outputs = session.run(self._outputs, feed)
+        except InvalidArgument as error:
+            said = " ".join(str(error).split())
+            raise SpecError(f"the graph refuses the inputs: {said}") from error
+        return self._signature.output_tree.build(outputs)
 
     def weights(self) -> Weights | None:
         """Return the weights by name; None: they are fixed."""

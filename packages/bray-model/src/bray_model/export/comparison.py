@@ -49,7 +49,7 @@ class ExportComparison:
         for rows in BATCH_SIZES:
             for inputs in (resize(self.definition.example, rows), _first(self.inputs, rows)):
                 want = nested.flatten(_run_module(self.module, inputs, rows))
-                got = nested.flatten(exported.run(inputs))
+                got = nested.flatten(_run_graph(exported, inputs, rows))
                 pairs = zip(paths, got.values(), want.values(), strict=True)
                 found.append(
                     [
@@ -83,3 +83,13 @@ def _run_module(module: Engine, inputs: tuple[Nested, ...], rows: int) -> Nested
 def _first(tree: tuple[Nested, ...], rows: int) -> tuple[Nested, ...]:
     first: tuple[Nested, ...] = nested.map(lambda leaf: leaf[:rows], tree)
     return first
+
+
+def _run_graph(exported: Engine, inputs: tuple[Nested, ...], rows: int) -> Nested:
+    try:
+        return exported.run(inputs)
+    except Exception as error:  # onnxruntime's errors share no other base
+        raise ExportError(
+            f"the graph fails with {rows} row{'s' * (rows > 1)}: {error}: where the module asks "
+            "for the size of its batch by len(x), it was fixed while tracing: write x.shape[0]"
+        ) from error

@@ -37,8 +37,10 @@ _logger = logging.getLogger(__name__)
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def open_folder(folder: Path, config: TextModelConfig) -> tuple[Any, Any]:
+def open_folder(folder: Path, config: TextModelConfig, tokenizer: Any = None) -> tuple[Any, Any]:
     """Return the module and the tokenizer of a folder; nothing is downloaded, no code is run.
+
+    A tokenizer that is given takes the place of the folder's.
 
     Raises:
         ConfigError: A file is missing, broken, or does not fit the others.
@@ -57,10 +59,11 @@ def open_folder(folder: Path, config: TextModelConfig) -> tuple[Any, Any]:
             f"{folder}: no weights: expected model.safetensors{found}: save the model anew with "
             "transformers (weights in pickles are not read: they could run code)"
         )
-    with _in_words(folder, "tokenizer"):
-        tokenizer = _tokenizer_class(folder).from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+    if tokenizer is None:
+        with _in_words(folder, "tokenizer"):
+            tokenizer = _tokenizer_class(folder).from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
     with _in_words(folder, "model"), _without_bars():
         architecture = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False

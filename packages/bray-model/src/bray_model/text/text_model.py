@@ -57,9 +57,20 @@ class TextModel:
 
     @classmethod
     def load(
-        cls, path: Path | str, config: TextModelConfig | None = None, *, name: str | None = None
+        cls,
+        path: Path | str,
+        config: TextModelConfig | None = None,
+        *,
+        name: str | None = None,
+        tokenizer: Any = None,
     ) -> TextModel:
         """Open a folder as `save_pretrained` of transformers writes it; nothing is downloaded.
+
+        Args:
+            path: The folder.
+            config: Settings of generation.
+            name: Name of the model; None is that of the folder.
+            tokenizer: A `transformers` tokenizer in place of the folder's.
 
         Raises:
             ConfigError: The folder lacks a file, its files do not fit each other, or the
@@ -69,7 +80,7 @@ class TextModel:
         config = config or TextModelConfig()
         folder = Path(path)
         opening = _opening()
-        module, tokenizer = opening.open_folder(folder, config)
+        module, tokenizer = opening.open_folder(folder, config, tokenizer)
         return cls._opened(module, tokenizer, config, name or folder.resolve().name)
 
     @classmethod

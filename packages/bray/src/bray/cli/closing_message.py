@@ -52,7 +52,7 @@ def closing_message(
             "",
             f"{template.environment or trial.name} {verdict}: {goal.measure} "
             f"{outcome.evaluation_return:.6g} "
-            f"over {goal.evaluation_episodes} evaluation episodes ({_wanted(goal)}), "
+            f"over {len(outcome.episode_returns)} evaluation episodes ({_wanted(goal)}), "
             f"policy version {outcome.version}, {outcome.frames:,} frames in "
             f"{outcome.seconds:.0f} s.",
             *stopped,

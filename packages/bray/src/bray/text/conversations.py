@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from bray.text.prompt_files import as_messages
 from bray.text.samples import TextSample, TokenRow
 from bray.text.sampling import AnswerSampler, SampledAnswer
 from bray.text.task import FIRST_HELD_OUT_SEED, Message, TextEnvironment
 from bray_core import metrics
-from bray_core.errors import BrayError
+from bray_core.errors import BrayError, SpecError
 from bray_model.chat.tool_calls import scan
 from bray_model.text.text_model import TextModel
 
@@ -110,17 +112,21 @@ class ConversationRounds:
         environment = self._free.pop() if self._free else self._make()
         made = _Conversation(environment, group, [])
         try:
-            made.messages = list(environment.reset(seed))
+            made.messages = _messages(environment.reset(seed))
         except Exception as error:  # noqa: BLE001 - a user's environment: it fails its sample
             self._fail(made, "reset", error)
         return made
 
     def _prompt(self, one: _Conversation) -> tuple[int, ...] | None:
-        """Return the token ids of the next turn's prompt; None where the context is full."""
+        """Return the token ids of the next turn's prompt; None where there is none to ask."""
         model = self._sampler.model
-        text = model.render_chat(one.messages, add_generation_prompt=True)
+        try:
+            text = model.render_chat(one.messages, add_generation_prompt=True)
+        except SpecError as error:  # of messages of the user's environment
+            self._fail(one, "messages", error)
+            return None
         if one.row is None:
-            ids = model.encode(text)
+            ids = model.encode(text, special=False)  # the template writes what begins a text
         elif text.startswith(one.rendered):
             added = _without_end(text[len(one.rendered) :], one.row, model)
             ids = (*one.row.tokens.tolist(), *model.encode(added, special=False))
@@ -128,9 +134,13 @@ class ConversationRounds:
             metrics.record("text/new_segments", 1, kind="count")
             one.rows.append(one.row)
             one.row = None
-            ids = model.encode(text)
+            ids = model.encode(text, special=False)
         if len(ids) + 1 > model.context_length:
             one.is_over = one.is_cut = True
+            if one.row is None and not one.rows:
+                found = f"its first prompt has {len(ids)} tokens, which leave no room in the "
+                cure = f"context of {model.context_length}: shorten it, or raise model.context"
+                self._fail(one, "reset", BrayError(found + cure))
             return None
         one.rendered = text
         return ids
@@ -151,11 +161,12 @@ class ConversationRounds:
         given = {"role": "assistant", "content": content, "tool_calls": calls} if calls else message
         try:
             said, reward, one.is_over = one.environment.step(given)
+            added = _messages(said)
             one.reward += float(reward)
         except Exception as error:  # noqa: BLE001 - a user's environment: it fails its sample
             self._fail(one, "step", error)
             return
-        one.messages += [message, *said]
+        one.messages += [message, *added]
         if not np.isfinite(one.reward):
             self._fail(one, "step", BrayError("its reward is not finite"))
 
@@ -170,6 +181,18 @@ class ConversationRounds:
             close = getattr(environment, "close", None)
             if close is not None:
                 close()
+
+
+def _messages(said: Any) -> list[Message]:
+    """Return what an environment says, checked; nothing may be None.
+
+    Raises:
+        ConfigError: these are no messages.
+    """
+    if said is None:
+        return []
+    listed = said if isinstance(said, str | Mapping) else list(said)
+    return list(as_messages("messages", listed)) if listed else []
 
 
 def _without_end(added: str, row: TokenRow, model: TextModel) -> str:

@@ -45,8 +45,8 @@ class TurnTexts:
         messages = [{"role": role, "content": content} for role, content in said]
         return self.model.render_chat(messages, add_generation_prompt=asks)
 
-    def _encode(self, text: str, special: bool) -> tuple[int, ...]:
-        return self.model.encode(text, special=special)
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return self.model.encode(text, special=False)  # the template writes what begins a text
 
 
 def demonstration_row(
@@ -91,11 +91,17 @@ def demonstration_rows(
     tokenizer = model.tokenizer
     before = tokenizer([one.content for one in texts])["input_ids"]
     after = tokenizer([one.completion for one in texts], add_special_tokens=False)["input_ids"]
-    end = model.eos_ids[0]
+    end = _end_of(model)
     return [
         _checked_row(model, [*asked, *said, end], [False] * len(asked) + [True] * (len(said) + 1))
         for asked, said in zip(before, after, strict=True)
     ]
+
+
+def _end_of(model: TextModel) -> int:
+    """Return the token that ends an answer: the tokenizer's, as chat templates write it."""
+    end = model.tokenizer.eos_token_id
+    return model.eos_ids[0] if end is None else int(end)
 
 
 def _checked_row(model: TextModel, ids: list[int], mask: list[bool]) -> TokenRow:
@@ -117,7 +123,7 @@ def _completed(
         before = model.encode(content)
     else:
         before = model.apply_chat_template(content)
-    own = [*model.encode(completion, special=False), model.eos_ids[0]]
+    own = [*model.encode(completion, special=False), _end_of(model)]
     return [*before, *own], [False] * len(before) + [True] * len(own)
 
 
@@ -140,7 +146,7 @@ def _conversation(texts: TurnTexts, messages: Sequence[Message]) -> tuple[list[i
                     "chat_template: expected it to render a conversation as the beginning of the "
                     f"longer one, got {text!r:.120} after {rendered!r:.120}"
                 )
-            more = texts.encode(text[len(rendered) :], not ids)
+            more = texts.encode(text[len(rendered) :])
             ids.extend(more)
             mask.extend(_until_end(more, texts.model.eos_ids) if is_learnt else [False] * len(more))
             rendered = text

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bray.text.config import LanguageModelConfig, SamplingConfig
+from bray.text.lora_merge import LoraMerge
 from bray_core.errors import BrayError, ConfigError
 from bray_model.text.config import TextModelConfig
 from bray_model.text.text_model import TextModel
@@ -32,9 +33,8 @@ def make_text_model(
     """
     settings = generation_settings(config, sampling, seed=seed, device=device)
     if config.path is not None:
-        made = TextModel.load(Path(config.path), settings, name="policy")
-        if config.tokenizer is not None:
-            made.tokenizer = load_tokenizer(config.tokenizer)
+        tokenizer = None if config.tokenizer is None else load_tokenizer(config.tokenizer)
+        made = TextModel.load(Path(config.path), settings, name="policy", tokenizer=tokenizer)
     else:
         made = _new_model(config, settings, seed)
     if config.chat_template is not None:
@@ -132,30 +132,48 @@ def architecture_of(module: Any, eos_ids: Sequence[int]) -> Any:
     return made
 
 
-def adapted(module: Any, config: LanguageModelConfig) -> Any:
-    """Return the module that is trained: with LoRA adapters where settings ask for them.
+def adapted(module: Any, config: LanguageModelConfig) -> tuple[Any, LoraMerge]:
+    """Return a module with the LoRA adapters of the settings, and how they are merged.
 
     Raises:
-        ConfigError: peft is not installed, or has no such layers.
+        ConfigError: peft is not installed, there are no such layers, or no adapters can be there.
     """
-    if not config.lora_rank:
-        return module
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ConfigError(
             "lora_rank: adapters need peft: install the extra `bray[llm]`, or set 0"
         ) from error
+    linear = _linear_layers(module)
     settings = LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,
-        target_modules=list(config.lora_targets) or "all-linear",
+        target_modules=list(config.lora_targets or linear),
+        fan_in_fan_out=any(linear.values()),
         task_type="CAUSAL_LM",
     )
     try:
-        return get_peft_model(module, settings)
+        made = get_peft_model(module, settings)
     except ValueError as error:
         raise ConfigError(f"lora_targets: {error}") from error
+    return made, LoraMerge.of(made, config.lora_alpha / config.lora_rank)
+
+
+def _linear_layers(module: Any) -> dict[str, bool]:
+    """Return the names of the linear layers but the last one, and whether it is GPT-2's kind.
+
+    The weight of that kind is `[inputs, outputs]`. What decides between the experts of a mixture,
+    and they, are parameters without a layer, and stay as they are.
+    """
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    head = module.get_output_embeddings()
+    return {
+        name: isinstance(layer, Conv1D)
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.Linear | Conv1D) and layer is not head
+    }
 
 
 def check_fits(tokenizer: Any, model: TextModel) -> None:

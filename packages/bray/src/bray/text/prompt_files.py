@@ -40,7 +40,11 @@ def read_rows(where: str, path: Path) -> list[dict[str, Any]]:
 
 def _json_rows(where: str, path: Path) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{where}: {path}: not UTF-8: {error}") from error
+    for number, line in enumerate(text.split("\n"), 1):  # other line breaks may be in a text
         if not line.strip():
             continue
         try:
@@ -143,7 +147,8 @@ class FileTask(TextTask):
                 prompt_of(f"held_out: {held_out}", r) for r in read_rows("held_out", Path(held_out))
             ]
         else:
-            kept = max(1, round(share * len(self._prompts))) if len(self._prompts) > 1 else 0
+            most = max(0, len(self._prompts) - 1)  # one is left to train on
+            kept = min(most, max(1, round(share * len(self._prompts))))
             every = max(1, len(self._prompts) // kept) if kept else 0
             asked = self._prompts[every - 1 :: every][:kept] if kept else self._prompts
             taken = set(map(id, asked)) if kept else set()

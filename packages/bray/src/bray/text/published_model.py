@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from bray.text.lora_merge import merged_weights
+from bray.text.lora_merge import LoraMerge
 from bray.text.value_head import without_value_head
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.nested import Nested
@@ -28,7 +28,6 @@ class PublishedTextModel:
         model: what samples.
         directory: folder of the model in the trial.
         keep_versions: number of newest versions that stay on disk.
-        lora_scale: alpha / rank of the adapters of what is published; None: it has none.
     """
 
     def __init__(
@@ -37,12 +36,12 @@ class PublishedTextModel:
         directory: Path,
         *,
         keep_versions: int = 10,
-        lora_scale: float | None = None,
     ) -> None:
         self.text = model
         self._store = VersionStore(directory / "versions", Retention(keep_last=keep_versions))
         self._folder = directory / FOLDER_OF_A_TRIAL
-        self._lora_scale = lora_scale
+        self.lora: LoraMerge | None = None
+        """How adapters of what is published are merged; None: it has none."""
         self._give: Callable[[Mapping[str, Any], int], object] | None = None
         known = self._store.versions()
         if known:
@@ -56,8 +55,8 @@ class PublishedTextModel:
     def publish(self, weights: Weights) -> int:
         """Make new weights, adapters merged, the current version and return its number."""
         plain: Mapping[str, Any] = without_value_head(weights)
-        if self._lora_scale is not None:
-            plain = merged_weights(plain, self._lora_scale)
+        if self.lora is not None:
+            plain = self.lora.merged(plain)
         version = self.text.publish(plain)
         if self._give is not None:
             self._give(self.text.weights(), version)

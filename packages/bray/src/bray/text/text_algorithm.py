@@ -104,18 +104,16 @@ class TextAlgorithm(Algorithm[C]):
         )
         check_fits(model.tokenizer, model)
         keep = 10 if run.retention is None else run.retention.versions
-        published = PublishedTextModel(
-            model,
-            run.experiment.models / "policy",
-            keep_versions=keep,
-            lora_scale=config.lora_alpha / config.lora_rank if config.lora_rank else None,
-        )
+        published = PublishedTextModel(model, run.experiment.models / "policy", keep_versions=keep)
         module = model.new_module()
+        architecture = architecture_of(module, model.eos_ids)
+        if config.lora_rank:
+            module, published.lora = adapted(module, config)
         return TextParts(
             model=model,
             published=published,
-            architecture=architecture_of(module, model.eos_ids),
-            module=adapted(module, config),
+            architecture=architecture,
+            module=module,
             queue=RowQueue(capacity),
         )
 

@@ -26,6 +26,9 @@ from bray_trainer import Trainer, TrainerConfig, to_torch
 class TokenTrainer(Trainer):
     """Trains a causal language model of transformers on rows of tokens; a subclass has the loss.
 
+    Dropout is turned off: the sampler and the reference drop nothing, and what is trained must be
+    compared with them.
+
     Args:
         module: the model, whose `forward(input_ids)` returns `logits`.
         queue: replays of rows.
@@ -62,6 +65,7 @@ class TokenTrainer(Trainer):
             threads=part.trainer_threads,
             seed=seed,
         )
+        drop_nothing(module)
         if part.gradient_checkpointing:
             checkpoint_activations(module)
         super().__init__(module, queue, model=model, config=config, directory=directory)
@@ -189,6 +193,16 @@ class TokenTrainer(Trainer):
     def batch_weight(self, batch: Any) -> float:
         """Return the number of own tokens: what a part's loss is a mean over."""
         return float(batch["mask"].sum())
+
+
+def drop_nothing(module: nn.Module) -> None:
+    """Set every probability of dropout in a module to 0: those of layers, and plain numbers."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+        for name, value in vars(layer).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(layer, name, 0.0)
 
 
 def checkpoint_activations(module: Any) -> None:
