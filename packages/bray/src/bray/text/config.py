@@ -46,7 +46,7 @@ class LanguageModelConfig:
     """Scale of the adapters: they count `lora_alpha / lora_rank` times. Usually once or twice the
     rank; too large is unstable."""
     lora_targets: tuple[str, ...] = ()
-    """Names of the linear layers with adapters, such as `q_proj`; empty takes all of them."""
+    """Names of the linear layers with adapters, such as `q_proj`; empty takes all but the last."""
 
     def __post_init__(self) -> None:
         check_fields(self)
