@@ -255,10 +255,13 @@ def _fused_module(module: Any, cache: RowCache) -> StepModule | None:
 
 
 def eos_ids_of(module: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Return every token that the model's files name as an end of text."""
-    found: set[int] = set()
-    for owner in (module.generation_config, module.config.get_text_config(), tokenizer):
+    """Return every token that the model's files name as an end of text, the tokenizer's first.
+
+    That one ends a turn in chat templates; others, such as Qwen's `<|endoftext|>`, a whole text.
+    """
+    found: list[int] = []
+    for owner in (tokenizer, module.generation_config, module.config.get_text_config()):
         ids = getattr(owner, "eos_token_id", None)
         if ids is not None:
-            found.update(ids if isinstance(ids, list | tuple) else [ids])
-    return tuple(sorted(found))
+            found += ids if isinstance(ids, list | tuple) else [ids]
+    return tuple(dict.fromkeys(found))

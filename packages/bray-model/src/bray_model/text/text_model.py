@@ -29,7 +29,7 @@ class TextModel:
     Args:
         engine: What generates. It is closed with the model.
         tokenizer: A `transformers` tokenizer that fits the engine's vocabulary.
-        eos_ids: Tokens that end a completion.
+        eos_ids: Tokens that end a completion; the first one is what a learnt answer ends with.
         name: Name of the model.
         module: The torch module behind the engine, where there is one in this process.
 

@@ -91,17 +91,11 @@ def demonstration_rows(
     tokenizer = model.tokenizer
     before = tokenizer([one.content for one in texts])["input_ids"]
     after = tokenizer([one.completion for one in texts], add_special_tokens=False)["input_ids"]
-    end = _end_of(model)
+    end = model.eos_ids[0]
     return [
         _checked_row(model, [*asked, *said, end], [False] * len(asked) + [True] * (len(said) + 1))
         for asked, said in zip(before, after, strict=True)
     ]
-
-
-def _end_of(model: TextModel) -> int:
-    """Return the token that ends an answer: the tokenizer's, as chat templates write it."""
-    end = model.tokenizer.eos_token_id
-    return model.eos_ids[0] if end is None else int(end)
 
 
 def _checked_row(model: TextModel, ids: list[int], mask: list[bool]) -> TokenRow:
@@ -123,7 +117,7 @@ def _completed(
         before = model.encode(content)
     else:
         before = model.apply_chat_template(content)
-    own = [*model.encode(completion, special=False), _end_of(model)]
+    own = [*model.encode(completion, special=False), model.eos_ids[0]]
     return [*before, *own], [False] * len(before) + [True] * len(own)
 
 
