@@ -233,5 +233,13 @@ def test_what_is_no_team_is_refused() -> None:
         ConfigError, match="expected observations of a fixed size and Discrete actions, got"
     ):
         ParallelTeams(Real, 1)
+
+    class Masked(Meeting):
+        def observation_space(self, agent: str) -> Any:
+            seen = super().observation_space(agent)
+            return spaces.Dict({"observation": seen, "action_mask": spaces.MultiBinary(2)})
+
+    with pytest.raises(ConfigError, match="have an action_mask, which algorithms of teams do not"):
+        ParallelTeams(Masked, 1)
     with pytest.raises(ConfigError, match="num_teams: expected 1 or more, got 0"):
         ParallelTeams(Meeting, 0)

@@ -167,3 +167,16 @@ def test_what_cannot_be_chosen_or_does_not_fit_is_refused() -> None:
         actions.flatten({"aim": np.zeros(3), "go": np.array(1)})
     with pytest.raises(SpecError, match=r"action aim: expected .*, got \(\)"):
         actions.flatten({"aim": np.float32(0), "go": np.array(1)})
+
+
+@pytest.mark.parametrize("wrong", [0.5, np.nan, np.inf])
+def test_a_choice_is_a_whole_number(wrong: float) -> None:
+    one = ActionVector(parse({"discrete": 3}))
+    assert one.flatten(np.array([2.0, 0.0])).tolist() == [2, 0]
+    several = ActionVector(parse({"aim": {"shape": [2]}, "go": {"discrete": 3}}))
+    numbers = several.flatten({"aim": np.array([0.5, 0.25]), "go": np.array(1.0)})
+    assert numbers.tolist() == [1, 0.5, 0.25]
+    with pytest.raises(SpecError, match=f"action: expected whole numbers, got {wrong:g}"):
+        one.flatten(np.array([1.0, wrong]))
+    with pytest.raises(SpecError, match=f"action go: expected whole numbers, got {wrong:g}"):
+        several.flatten({"aim": np.zeros(2), "go": np.array(wrong)})

@@ -161,6 +161,30 @@ def test_the_mixed_loss_fades(recorded: tuple[Path, list[float]], tmp_path: Path
     assert weights == pytest.approx([0.25] * 4 + [0.0] * 8)
 
 
+def test_demonstrations_whose_return_nobody_knows_are_imitated(
+    recorded: tuple[Path, list[float]], tmp_path: Path
+) -> None:
+    losses: dict[bool, list[float]] = {True: [], False: []}
+
+    class Noting(rl_imitation.ImitatingTrainer):
+        def loss(self, batch: Any, step: int) -> Any:
+            for is_known in (True, False):
+                given = dict(batch["demonstrated"])
+                given["return"] = torch.full_like(given["return"], -1e6 if is_known else math.nan)
+                _, terms = super().loss({**batch, "demonstrated": given}, step)
+                losses[is_known].append(float(terms["imitation_loss"]))
+            return super().loss(batch, step)
+
+    goal = Goal(evaluate_at=math.inf, max_frames=512, evaluation_episodes=1)
+    config: dict[str, Any] = {"demonstrations": str(recorded[0]), "hidden": (8,), "epochs": 1}
+    with pytest.MonkeyPatch.context() as patch, bray.init(tmp_path, "trial") as run:
+        patch.setattr(rl_imitation.RLImitation, "trainer", Noting)
+        made = rl_imitation.RLImitation.of("CartPole-v1", cloning_steps=2, **config)
+        made.train(run, goal=goal)
+    assert set(losses[True]) == {0.0}, "far worse than the policy: the filter leaves them out"
+    assert min(losses[False]) > 0.01
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2])

@@ -194,6 +194,38 @@ def trials(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return project
 
 
+@pytest.mark.parametrize(
+    ("every", "most", "wanted"), [(4, 8, [4, 8]), (3, 8, [3, 6, 9]), (100, 5, [5])]
+)
+def test_it_takes_the_steps_that_it_says(
+    recorded: Path, tmp_path: Path, every: int, most: int, wanted: list[int]
+) -> None:
+    settings = SMALL | {"evaluate_every": every, "max_steps": most}
+    made = bc.BC.of(
+        task("vector", "discrete"),
+        demonstrations=str(recorded / "vector-discrete"),
+        **settings,
+    )
+    taken: list[int] = []
+
+    def evaluated(*_: Any, **__: Any) -> list[float]:
+        state = checkpoint.load_newest(tmp_path / "run" / "checkpoints")
+        taken.append(0 if state is None else state["steps"])
+        return [0.0]
+
+    figures: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bray.training.off_policy.offline.evaluate_latest", evaluated)
+        with bray.init(tmp_path, "run") as run:
+            run.listen(lambda reported, save: figures.append(reported["frames"]))
+            made.train(run, goal=SHORT)
+    state = checkpoint.load_newest(tmp_path / "run" / "checkpoints")
+    assert state is not None
+    assert state["steps"] == wanted[-1]
+    assert sorted({int(one) for one in figures if one}) == wanted
+    assert len(taken) == len(wanted)
+
+
 def weights(trial: Path) -> dict[str, torch.Tensor]:
     state = checkpoint.load_newest(trial / "checkpoints")
     assert state is not None

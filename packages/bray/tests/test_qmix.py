@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+import bray
 from bray.algorithms.qmix import QMIX, QMixTrainer, networks
+from bray.goal import Goal
 from bray.sources.cooperative_tasks import TeamSourceConfig, TwoStep, make_teams
 from bray.training.evaluation import evaluate_teams
 from bray_actor.runners.team_environments import TeamEnvironment
@@ -17,6 +20,7 @@ from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_core.cli import main
 from bray_core.errors import ConfigError
 from bray_model import Model
+from bray_trainer.checkpoints import checkpoint
 
 GAMMA = 0.99
 
@@ -120,7 +124,25 @@ def test_settings_are_checked() -> None:
         QMIX.of("two-step", gamma=1.5)
     with pytest.raises(ConfigError, match="target_every: expected 1 or more, got 0"):
         QMIX.of("two-step", target_every=0)
+    with pytest.raises(ConfigError, match="warmup_frames: expected at most the capacity=10, got"):
+        QMIX.of("two-step", capacity=10)
     assert make_teams(TeamSourceConfig(environment="two-step"), 1).num_agents == 2
+
+
+@pytest.mark.timeout(120)
+def test_a_resumed_run_trains_at_once(tmp_path: Path) -> None:
+    def steps_after(frames: int, name: str) -> int:
+        made = QMIX.of("two-step", warmup_frames=500)
+        goal = Goal(evaluate_at=math.inf, max_frames=frames, evaluation_episodes=1)
+        with bray.init(tmp_path, name) as run:
+            made.train(run, goal=goal)
+        state = checkpoint.load_newest(tmp_path / name / "checkpoints")
+        assert state is not None
+        return int(state["steps"])
+
+    whole = steps_after(2048, "whole")
+    assert 0 < steps_after(1024, "parts") < whole
+    assert steps_after(2048, "parts") == whole
 
 
 @pytest.mark.slow

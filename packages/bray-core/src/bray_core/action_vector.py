@@ -116,7 +116,7 @@ class ActionVector:
             action: nested arrays `[…, *shape]`, choices from 0 on.
 
         Raises:
-            SpecError: its leaves or their shapes are others.
+            SpecError: its leaves or their shapes are others, or a choice is no whole number.
         """
         leaves = nested.flatten(action)
         if list(leaves) != list(nested.flatten(self.space)):
@@ -124,7 +124,7 @@ class ActionVector:
                 f"action: expected leaves {list(nested.flatten(self.space))}, got {list(leaves)}"
             )
         if self.is_one:
-            return np.asarray(next(iter(leaves.values())), np.int64)
+            return _whole("action", np.asarray(next(iter(leaves.values())))).astype(np.int64)
         parts: tuple[list[Numbers], list[Numbers]] = ([], [])
         for (path, value), leaf in zip(leaves.items(), self._leaves, strict=True):
             array = np.asarray(value)
@@ -133,6 +133,8 @@ class ActionVector:
             if array.shape[array.ndim - rank :] != leaf.shape or array.ndim < rank:
                 raise SpecError(f"action {path}: expected […, {leaf.shape}], got {array.shape}")
             is_choice = leaf.kind in ("category", "binary")
+            if is_choice:
+                array = _whole(f"action {path}", array)
             parts[not is_choice].append(array.reshape(*lead, leaf.num_numbers))
         return np.concatenate([*parts[0], *parts[1]], -1).astype(self.spec.dtype)
 
@@ -160,6 +162,19 @@ def _ends(leaf: LeafSpace) -> tuple[Numbers, Numbers]:
         most = float(np.finfo(dtype).max)
         return np.maximum(low, -most), np.minimum(high, most)
     return low, high
+
+
+def _whole(name: str, choices: Numbers) -> Numbers:
+    """Return choices; those that came as floating-point numbers must be whole ones.
+
+    Raises:
+        SpecError: one is not: cut off, it would be another choice.
+    """
+    if choices.dtype.kind == "f":
+        is_whole = np.isfinite(choices) & (choices == np.floor(choices))
+        if not is_whole.all():
+            raise SpecError(f"{name}: expected whole numbers, got {choices[~is_whole].flat[0]:g}")
+    return choices
 
 
 def _joined(bounds: list[Numbers]) -> Numbers:

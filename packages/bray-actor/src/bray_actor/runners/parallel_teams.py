@@ -29,8 +29,8 @@ class ParallelTeams:
         num_teams: N.
 
     Raises:
-        ConfigError: agents differ in their spaces, their observations have no fixed size, or their
-            actions are not Discrete.
+        ConfigError: agents differ in their spaces, their observations have no fixed size or an
+            action mask, or their actions are not Discrete.
     """
 
     def __init__(self, make: Callable[[], Any], num_teams: int) -> None:
@@ -115,6 +115,11 @@ def _sizes(env: Any) -> tuple[int, int, int]:
         raise ConfigError(
             "environment: expected observations of a fixed size and Discrete actions, "
             f"got {observation} and {action}"
+        )
+    if isinstance(observation, spaces.Dict) and "action_mask" in observation.spaces:
+        raise ConfigError(
+            "environment: its observations have an action_mask, which algorithms of teams do not "
+            "read: they would play what is not allowed: train it with `ppo source.kind=agents`"
         )
     return int(spaces.flatdim(observation)), int(action.n), int(action.start)
 

@@ -39,6 +39,7 @@ from bray_algo.networks import mixers
 from bray_algo.networks.polyak import polyak_
 from bray_algo.returns import targets
 from bray_buffer import BufferConfig, ReplayConfig
+from bray_core.errors import ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.protocols import ModelProtocol
 from bray_core.settings.ranges import (
@@ -88,6 +89,11 @@ class JointReplaySettings:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.warmup_frames > self.capacity:
+            raise ConfigError(
+                f"warmup_frames: expected at most the capacity={self.capacity}, "
+                f"got {self.warmup_frames}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,7 +262,7 @@ class QMIX(TeamPolicy[QMIXConfig]):
             lambda count: TeamEnvironment(make_teams(source, count)),
             modules["policy"],
             partial(QMixTrainer, modules, self.parts, seed),
-            self.replay,
+            self.buffer(is_local=run.is_local),
             self._turn(self.parts.buffer.warmup_frames),
             by="q",
             num_envs=source.num_envs,

@@ -116,16 +116,18 @@ class ImitatingTrainer(ppo.PPOTrainer):
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Return PPO's loss and what is left of the demonstrations'.
 
-        These count where they did better than the policy would (the filter of Nair et al. 2018).
+        These count where they did better than the policy would (the filter of Nair et al. 2018),
+        and where nobody knows how well they did: episodes that were cut have no return.
         """
         demonstrated = batch.pop("demonstrated")
         outputs = self.module(demonstrated["observation"])
         log_prob = distribution.log_prob(outputs, demonstrated["action"])
         advantage = (demonstrated["return"] - outputs["value"]).detach()
+        counts = cloning.advantage_filter(advantage).masked_fill(advantage.isnan(), 1.0)
         weight = _schedule(self.part).at(self.frames)
         return imitation.mixed_loss(
             super().loss(batch, step),
-            cloning.likelihood_loss(log_prob, weight=cloning.advantage_filter(advantage)),
+            cloning.likelihood_loss(log_prob, weight=counts),
             imitation_weight=weight,
         )
 

@@ -40,7 +40,8 @@ class Turn:
     """How playing and training take turns in a local run; on Ray the buffer holds both back."""
 
     steps: int
-    """Steps of each environment, after which all that was recorded is pushed."""
+    """Steps of each environment, after which all that was recorded is pushed; 0: nothing is played,
+    and the source counts what is trained."""
     collects: int = 1
     """Times that so many steps are played before each training."""
     replays: int = 1
@@ -314,11 +315,17 @@ class Turns:
             self._trainer.run(0, checkpoint=False)
 
     def __call__(self) -> Played:
-        """Play a turn, then train on it."""
+        """Play a turn, then train on it; where nothing is played, what is counted is training."""
+        if not self._turn.steps:
+            self._train(self._turn.replays)
+            return self._source.poll()
         for _ in range(self._turn.collects):
             self._source.collect(self._turn.steps)
         played = self._source.poll()
-        replays = self._due(played.frames)
+        self._train(self._due(played.frames))
+        return played
+
+    def _train(self, replays: int) -> None:
         if replays:
             with held_interrupts():  # a step that is torn has no checkpoint
                 self._is_training = True
@@ -326,7 +333,6 @@ class Turns:
                 self._trainer.run(replays, checkpoint=False)
                 self._is_training = False
                 self._replays += replays
-        return played
 
     def _due(self, new_frames: int) -> int:
         """Return how many replays the turn is trained on."""

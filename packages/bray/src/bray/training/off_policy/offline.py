@@ -220,7 +220,7 @@ class Offline(Algorithm[C]):
             trainer=trainer,
             source=OptimiserSteps(trainer),
             model=model,
-            turn=Turn(steps=0, collects=0, replays=config.evaluate_every),
+            turn=Turn(steps=0, collects=0, replays=min(config.evaluate_every, config.max_steps)),
             goal=replace(goal, max_frames=config.max_steps),
             evaluate=partial(evaluate_latest, model, policy, spaces, task, goal, seed=seed),
             evaluate_every=config.evaluate_every,
