@@ -46,6 +46,25 @@ def test_a_turn_is_over_when_its_steps_are_in_segments() -> None:
     assert budget.segments() == []
 
 
+def test_a_lent_step_that_was_pushed_in_its_turn_is_not_taken_off_the_next() -> None:
+    budget = TurnBudget(LAYOUT)
+    budget.grant(2)
+    budget.take(2)
+    assert budget.lend()
+    budget.take(1)
+    budget.push(segment(3))  # the lent step, too
+    assert budget.wait_played(0)
+    budget.grant(2)
+    assert budget.left == 2
+    budget.take(2)
+    assert budget.lend()
+    budget.take(1)
+    budget.push(segment(2))
+    assert budget.wait_played(0)
+    budget.grant(2)
+    assert budget.left == 1, "one of these was taken already"
+
+
 async def test_whoever_waits_is_woken_by_another_thread() -> None:
     budget = TurnBudget(LAYOUT)
     waiting = [asyncio.create_task(budget.wait()) for _ in range(2)]

@@ -208,8 +208,10 @@ class LaneBarrier:
                 self._out.add(turn.lane)
         if self._waiting and self._watcher is None and self._budget is not None:
             self._watcher = asyncio.create_task(self._watch(self._budget))
-        if not self._waits and self._loan is None:
-            self._loan = asyncio.get_running_loop().call_later(_LEND_AFTER_S, self._borrow)
+        if self._loan is None and (not self._waits or self._out):
+            # Lanes of one simulator may not come before the others of it are answered.
+            after_s = self._late_s if self._waits else _LEND_AFTER_S
+            self._loan = asyncio.get_running_loop().call_later(after_s, self._borrow)
 
     def _borrow(self) -> None:
         """Take a step of the next ones, if those of now cannot end without it."""

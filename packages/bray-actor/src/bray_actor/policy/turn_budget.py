@@ -45,8 +45,9 @@ class TurnBudget(TurnSegments):
     # What the thread that trains calls.
 
     def grant(self, steps: int) -> None:
-        """Let so many more steps be taken, those included that were lent."""
+        """Let so many more steps be taken, those included that were lent and are not pushed yet."""
         with self._changed:
+            self._lent = min(self._lent, self._open)  # what was pushed went with the turn before
             paid = min(steps, self._lent)
             self._lent -= paid
             self._left += steps - paid
