@@ -188,7 +188,9 @@ class LaneBarrier:
         if self._is_spent:
             self._stop_timer()
             self._hold()
-        elif not self._waits:
+            return
+        self._stop_loan()  # another turn may be held, too, for a moment
+        if not self._waits:
             self._begin_soon()
         elif self._out:
             self._wait_for_lanes()
@@ -278,6 +280,11 @@ class LaneBarrier:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _stop_loan(self) -> None:
+        if self._loan is not None:
+            self._loan.cancel()
+            self._loan = None
 
     def _begin(self) -> None:
         """Answer those who wait, or as many of them as there are steps left."""
