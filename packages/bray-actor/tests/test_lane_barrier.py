@@ -13,6 +13,7 @@ import pytest
 from bray_actor import PolicyActor, PolicyConfig, StepBudget, segment_spec
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.row_block import RowBlock
+from bray_actor.policy.turn_budget import TurnBudget
 from bray_core import codec
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, ServiceError, SpecError
 from bray_core.layout import Layout
@@ -148,6 +149,30 @@ async def test_steps_that_the_lanes_do_not_divide_wait_for_the_version_not_for_a
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_lanes_that_wait_for_each_other_go_on() -> None:
+    """A simulator that waits for the answers of all its lanes, and steps that do not divide."""
+    budget = TurnBudget(LAYOUT)
+    _, barrier = make(2, budget=budget, late_s=0.02)
+    seats = [barrier.join(f"{number}/0", nothing) for number in range(2)]
+    budget.grant(1)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(seat.ask(row(1, 0)) for seat in seats))
+
+
+async def test_all_that_wait_for_a_turn_borrow_nothing() -> None:
+    budget = TurnBudget(LAYOUT)
+    _, barrier = make(2, budget=budget, late_s=0.02)
+    seats = [barrier.join(f"{number}/0", nothing) for number in range(2)]
+    budget.grant(2)
+    await asyncio.gather(*(seat.ask(row(1, 0)) for seat in seats))
+    held = [asyncio.create_task(seat.ask(row(1, 1))) for seat in seats]
+    await asyncio.sleep(0.1)
+    assert not any(task.done() for task in held)
+    budget.grant(2)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*held)
 
 
 async def test_a_late_lane_is_left_out_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:

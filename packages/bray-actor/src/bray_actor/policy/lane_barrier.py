@@ -210,15 +210,19 @@ class LaneBarrier:
                 self._out.add(turn.lane)
         if self._waiting and self._watcher is None and self._budget is not None:
             self._watcher = asyncio.create_task(self._watch(self._budget))
-        if self._loan is None and (not self._waits or self._out):
-            # Lanes of one simulator may not come before the others of it are answered.
+        if self._loan is None and self._may_borrow:
             after_s = self._late_s if self._waits else _LEND_AFTER_S
             self._loan = asyncio.get_running_loop().call_later(after_s, self._borrow)
+
+    @property
+    def _may_borrow(self) -> bool:
+        """Whether lanes may be out that come only when those that wait are answered."""
+        return bool(self._out) or not self._waits
 
     def _borrow(self) -> None:
         """Take a step of the next ones, if those of now cannot end without it."""
         self._loan = None
-        if self._round is None and self._waiting and self._is_spent:
+        if self._round is None and self._waiting and self._is_spent and self._may_borrow:
             assert self._budget is not None
             if self._budget.lend():
                 self._look()
