@@ -263,7 +263,7 @@ class QMIX(TeamPolicy[QMIXConfig]):
             modules["policy"],
             partial(QMixTrainer, modules, self.parts, seed),
             self.buffer(is_local=run.is_local),
-            self._turn(self.parts.buffer.warmup_frames),
+            self._turn(),
             by="q",
             num_envs=source.num_envs,
             num_workers=self.parts.actor.num_workers,
@@ -273,12 +273,12 @@ class QMIX(TeamPolicy[QMIXConfig]):
             settings=config,
         )
 
-    def _turn(self, warmup_frames: int) -> Turn:
+    def _turn(self) -> Turn:
         config = self.config
         return Turn(
             steps=config.steps_per_collect,
             replays=config.replays_per_collect,
-            warmup_frames=warmup_frames,
+            warmup_frames=self.parts.buffer.warmup_frames,
         )
 
     # Beside other policies: each row is a team, as alone.
@@ -304,8 +304,7 @@ class QMIX(TeamPolicy[QMIXConfig]):
 
     def turn(self, buffer: Any) -> Turn:
         """Return the turns of a local run; what was restored is not played again."""
-        warmup = self.parts.buffer.warmup_frames - int(buffer.stats()["queued"])
-        return self._turn(max(0, warmup))
+        return self._turn().after(int(buffer.stats()["queued"]))
 
     def clock(self, holds: BufferConfig | ReplayConfig, num_ranks: int) -> ReplayClock:
         """Return the recorded steps by the trainer's replays."""

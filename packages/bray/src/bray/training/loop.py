@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +51,10 @@ class Turn:
     `replays` after each turn."""
     warmup_frames: int = 0
     """Frames played before the first training."""
+
+    def after(self, frames: int) -> Turn:
+        """Return the turns after so many frames, which a replay has from an earlier launch."""
+        return replace(self, warmup_frames=max(0, self.warmup_frames - frames))
 
 
 class Loop:

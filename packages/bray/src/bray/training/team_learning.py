@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -95,14 +94,7 @@ def learn(
         source=run.rollouts(
             "rollouts", play, steps=turn.steps, lockstep=lockstep, num_workers=num_workers
         ),
-        turn=_left(turn, buffer) if run.is_local else turn,
+        turn=turn.after(int(buffer.stats()["queued"])) if run.is_local else turn,
         goal=goal,
         evaluate=evaluate,
     ).until_goal()
-
-
-def _left(turn: Turn, buffer: Any) -> Turn:
-    """Return the turns of a local run; what was restored is not played again."""
-    if not turn.warmup_frames:
-        return turn
-    return replace(turn, warmup_frames=max(0, turn.warmup_frames - int(buffer.stats()["queued"])))

@@ -174,12 +174,12 @@ class OffPolicy(SampledPolicy[C]):
 
     def turn(self, buffer: Any) -> Turn:
         """Return the turns of a local run; what was restored is not played again."""
-        warmup = self.parts.buffer.warmup_frames - int(buffer.stats()["queued"])
-        return Turn(
+        turn = Turn(
             steps=self.config.steps_per_collect,
             replays=self.config.replays_per_collect,
-            warmup_frames=max(0, warmup),
+            warmup_frames=self.parts.buffer.warmup_frames,
         )
+        return turn.after(int(buffer.stats()["queued"]))
 
     def clock(self, holds: BufferConfig | ReplayConfig, num_ranks: int) -> ReplayClock:
         """Return the recorded steps by the trainer's replays."""
