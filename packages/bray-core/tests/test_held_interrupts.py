@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -72,6 +73,32 @@ def test_a_second_one_does_not_wait() -> None:
         train()
     assert done == ["first"]
     deliver_interrupt()
+
+
+def test_it_says_whether_it_was_torn() -> None:
+    """One that is raised in a wait between two steps tears nothing."""
+
+    def torn_by(*calls: Callable[[], None]) -> bool:
+        with contextlib.suppress(KeyboardInterrupt), held_interrupts() as held:
+            for call in calls:
+                call()
+        return held.is_torn
+
+    assert not torn_by(interrupt, deliver_interrupt)
+    assert torn_by(interrupt, interrupt)
+    assert not torn_by(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        deliver_interrupt()
+
+
+def test_other_threads_raise_none_of_it() -> None:
+    with held_interrupts():
+        interrupt()
+        thread = threading.Thread(target=deliver_interrupt)
+        thread.start()
+        thread.join()
+        with pytest.raises(KeyboardInterrupt):
+            deliver_interrupt()
 
 
 def test_without_one_nothing_happens_and_what_was_not_taken_is_forgotten() -> None:

@@ -1,5 +1,6 @@
 """The loop around the steps: waiting, stopping, pausing, errors, what is reported."""
 
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from torch import nn
 from bray_core import nested, protocols
 from bray_core.errors import BrayError, ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.layout import Layout, Packed
+from bray_core.process.held_interrupts import held_interrupts
 from bray_trainer import Trainer, TrainerConfig
 
 T = 3
@@ -145,6 +147,25 @@ def test_no_replay_in_time_is_an_error_that_says_what_the_buffer_said():
     trainer.start()
     with pytest.raises(DeadlineError, match=message):
         trainer.wait(30)
+
+
+def test_an_interrupt_that_is_held_ends_a_wait_and_what_was_trained_is_kept(tmp_path):
+    class Interrupted(Source):
+        def pop(self, timeout_s=None):
+            if not self.replays:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+                self.pop = super().pop  # once
+                raise DeadlineError("nothing is there")
+            return super().pop(timeout_s)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    trainer = make(Interrupted(1), directory=tmp_path, pop_timeout_s=60)
+    with pytest.raises(KeyboardInterrupt), held_interrupts() as held:
+        trainer.run(3)
+    signal.signal(signal.SIGINT, before)
+    assert not held.is_torn
+    trainer.run(0)
+    assert [path.name for path in tmp_path.iterdir()] == ["replay-000000001.pt"]
 
 
 def test_an_error_is_raised_to_each_who_waits_and_by_stop_only_if_nobody_did(caplog):

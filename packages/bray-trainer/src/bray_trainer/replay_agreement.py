@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from bray_core import metrics
 from bray_core.errors import ClosedError, DeadlineError
+from bray_core.process.held_interrupts import deliver_interrupt
 from bray_trainer.distributed.ranks import Ranks
 from bray_trainer.prefetcher import Prefetcher, Replay
 from bray_trainer.publisher import Publisher
@@ -67,6 +68,7 @@ class ReplayAgreement:
         Raises:
             DeadlineError: there is none in time.
             ClosedError: the buffer of a rank was closed.
+            KeyboardInterrupt: there is none yet, and an interrupt was held.
             Exception: what popping or publishing failed with.
         """
         started = warned = time.monotonic()
@@ -86,6 +88,7 @@ class ReplayAgreement:
                 return None
             if agreed == _CLOSED:
                 self._end()
+            deliver_interrupt()  # no step is torn by it
             if left_s <= 0 and state == _NOT_YET:
                 raise DeadlineError(
                     f"trainer: no replay in {self._timeout_s:g} s: {self._prefetcher.reason}"

@@ -18,7 +18,7 @@ from bray_actor import Played
 from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
 from bray_core import metrics
-from bray_core.process.held_interrupts import held_interrupts
+from bray_core.process.held_interrupts import Held, held_interrupts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +124,7 @@ class SeveralTurns:
         self._sources = sources
         self._main = main
         self._after = after
-        self._is_training = False
+        self._held = Held()
 
     def begin(self, *, is_resumed: bool) -> None:
         """Let the trainers go on from their checkpoints before the first step is played."""
@@ -138,22 +138,20 @@ class SeveralTurns:
         played = merged(self._sources, self._main)
         self._after(played)
         frames = played.frames_by_seat
-        with held_interrupts():  # steps that are torn have no checkpoint
+        with held_interrupts() as self._held:  # steps that are torn have no checkpoint
             self._train({name: due(frames.get(name, 0)) for name, due in self._due.items()})
         return played
 
     def _train(self, replays: Mapping[str, int]) -> None:
-        self._is_training = True
         for name, learner in self._learners.items():
             with metrics.labelled(trainer=name):
                 learner.trainer.run(replays[name], checkpoint=False)
-        self._is_training = False
 
     def save(self) -> bool:
         """Write checkpoints, unless a second interrupt tore a step."""
-        if not self._is_training:
+        if not self._held.is_torn:
             self.end()
-        return not self._is_training
+        return not self._held.is_torn
 
     def end(self) -> None:
         """Write a checkpoint of each."""

@@ -27,7 +27,7 @@ from bray.training.loop_state import LoopState, checkpoints_in
 from bray.training.progress import display
 from bray_actor.episodes import PlayedEpisode
 from bray_core.cli import check_interrupted
-from bray_core.process.held_interrupts import deliver_interrupt, held_interrupts
+from bray_core.process.held_interrupts import Held, deliver_interrupt, held_interrupts
 from bray_core.trials import trial_requests
 from bray_core.trials.trial_requests import TrialRequest
 
@@ -311,7 +311,7 @@ class Turns:
         """Frames of this launch."""
         self._replays = 0
         """Replays of this launch."""
-        self._is_training = False
+        self._held = Held()
 
     def begin(self, *, is_resumed: bool) -> None:
         """Let the trainer go on from its checkpoint before the first step is played."""
@@ -331,11 +331,9 @@ class Turns:
 
     def _train(self, replays: int) -> None:
         if replays:
-            with held_interrupts():  # a step that is torn has no checkpoint
-                self._is_training = True
+            with held_interrupts() as self._held:  # a step that is torn has no checkpoint
                 # The next turn does not wait for the disk.
                 self._trainer.run(replays, checkpoint=False)
-                self._is_training = False
                 self._replays += replays
 
     def _due(self, new_frames: int) -> int:
@@ -350,9 +348,9 @@ class Turns:
 
     def save(self) -> bool:
         """Write a checkpoint, unless a second interrupt tore a step."""
-        if not self._is_training:
+        if not self._held.is_torn:
             self._trainer.run(0)
-        return not self._is_training
+        return not self._held.is_torn
 
     def end(self) -> None:
         """Write a checkpoint."""
