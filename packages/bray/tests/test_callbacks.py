@@ -126,6 +126,18 @@ class TestCallbacks:
         with pytest.raises(BrayError, match=r"callback .*Fails: on_episode: KeyErr"):
             run_ppo(tmp_path, 512, Notes(), Fails())
         assert told("end") == [None]
+        assert list(tmp_path.glob("trial/checkpoints/replay-*.pt")), "what was trained is kept"
+
+    def test_an_error_at_the_end_leaves_the_outcome(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Fails(bray.Callback):
+            def on_end(self, outcome: Outcome | None) -> None:
+                raise ValueError("no network")
+
+        assert run_ppo(tmp_path, 256, Fails(), Notes()).frames == 256
+        assert "no network" in caplog.text
+        assert len(told("end")) == 1, "the others are told, too"
 
     def test_an_error_at_an_abandoned_end_hides_nothing(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -145,6 +157,31 @@ class TestCallbacks:
     def test_what_is_no_callback_is_refused(self, listener: Any) -> None:
         with pytest.raises(ConfigError, match=r"callback: expected a bray\.Callback or a function"):
             Callbacks().add(listener)
+
+    def test_methods_that_would_not_be_called_are_refused(self) -> None:
+        class Misspelt(bray.Callback):
+            def on_evaluate(self, evaluation: EvaluationResult) -> None: ...
+
+        class Awaited(bray.Callback):
+            async def on_update(self, progress: Progress) -> None: ...  # type: ignore[override]
+
+        class Bare(bray.Callback):
+            def on_end(self) -> None: ...  # type: ignore[override]
+
+        class Mixed(dict[str, int], bray.Callback):
+            def update_all(self) -> None: ...
+
+            @staticmethod
+            def on_start(progress: Progress) -> None: ...  # type: ignore[override]
+
+        for kind, words in (
+            (Misspelt, r"Misspelt: on_evaluate: nothing calls it, did you mean 'on_evaluation'"),
+            (Awaited, r"Awaited: on_update: expected a method that is no `async def`"),
+            (Bare, r"Bare: on_end: expected a method that is called with one argument"),
+        ):
+            with pytest.raises(ConfigError, match=words):
+                Callbacks().add(kind())
+        Callbacks().add(Mixed())
 
     @pytest.mark.parametrize("why", ["", "  ", "x" * 501, 3])
     def test_a_reason_to_stop_is_a_sentence(self, why: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 from bray.goal import Outcome
 from bray_actor.episodes import PlayedEpisode
 from bray_core.errors import BrayError, ConfigError
+from bray_core.settings.choice import closest
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,8 @@ class Callback:
     """What is called while a run trains; override what you need.
 
     All of it is called in the thread that drives the run, which waits meanwhile: in a local run
-    training stands still. A callback that raises ends the run; the error names the callback.
+    training stands still. A callback that raises ends the run, with a checkpoint; the error names
+    the callback. What `on_end` raises is logged: the run is over.
     """
 
     def on_start(self, progress: Progress) -> None:
@@ -131,6 +134,8 @@ class Callbacks:
     def __init__(self) -> None:
         self.stopped = ""
         """Why a callback has asked the run to end; empty where none has."""
+        self.has_failed = False
+        """Whether a callback has raised."""
         self._all: list[Callback] = []
         self._has_started = False
         self._has_ended = False
@@ -139,9 +144,10 @@ class Callbacks:
         """Add a callback, or a function that is called with each update's figures.
 
         Raises:
-            ConfigError: it is neither.
+            ConfigError: it is neither, or it has a method that could not be called.
         """
         if isinstance(callback, Callback):
+            _check_methods(callback)
             self._all.append(callback)
         elif callable(callback) and not isinstance(callback, type):
             self._all.append(FunctionCallback(callback))
@@ -175,18 +181,19 @@ class Callbacks:
     def end(self, outcome: Outcome) -> None:
         """Tell how the launch ended; only the first call counts."""
         if not self._has_ended:
-            self._has_ended = True
-            self._call("on_end", outcome)
+            self._end(outcome)
 
     def abandon(self) -> None:
         """Tell that the launch ends without an outcome, unless its end was told."""
-        if self._has_ended or not self._has_started:
-            return
+        if not self._has_ended and self._has_started:
+            self._end(None)
+
+    def _end(self, outcome: Outcome | None) -> None:
         self._has_ended = True
         for callback in self._all:
             try:
-                callback.on_end(None)
-            except Exception:  # what has ended the launch is not hidden by this
+                callback.on_end(outcome)
+            except Exception:  # neither the outcome nor what ended the launch is lost by this
                 logger.exception("callback %s: on_end", _name(callback))
 
     def _progress(self, figures: Mapping[str, float], save: Callable[[], None]) -> Progress:
@@ -206,10 +213,39 @@ class Callbacks:
             try:
                 getattr(callback, method)(argument)
             except Exception as error:
+                self.has_failed = True
                 if isinstance(callback, FunctionCallback):
                     raise
                 words = f"{type(error).__name__}: {error}"
                 raise BrayError(f"callback {_name(callback)}: {method}: {words}") from error
+
+
+def _check_methods(callback: Callback) -> None:
+    """Refuse methods that would never be called, or not as they are written.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    known = [name for name in vars(Callback) if name.startswith("on_")]
+    own = [kind for kind in type(callback).__mro__ if issubclass(kind, Callback)]
+    for name in sorted({name for kind in own for name in vars(kind) if name.startswith("on_")}):
+        where, method = f"callback {_name(callback)}: {name}", getattr(callback, name)
+        if name not in known:
+            allowed = ", ".join(known)
+            raise ConfigError(
+                f"{where}: nothing calls it{closest(name, known)}; what is called: {allowed}; "
+                "let the names of other methods begin otherwise"
+            )
+        if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+            raise ConfigError(
+                f"{where}: expected a method that is no `async def`: nobody awaits it"
+            )
+        try:
+            inspect.signature(method).bind(None)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{where}: expected a method that is called with one argument: {error}"
+            ) from error
 
 
 def _name(callback: Callback) -> str:

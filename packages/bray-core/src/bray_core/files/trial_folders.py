@@ -16,6 +16,8 @@ CONFIG = "config.yaml"
 """File with the settings of a trial, and of each launch."""
 EPISODES = "episodes"
 """Folder of a trial's recorded episodes."""
+_MAX_NAME_BYTES = 255
+"""Longest name of a file on the usual file systems."""
 BEFORE = "config.before.yaml"
 """File with the trial's former settings, in the folder of the launch that changed them."""
 
@@ -29,17 +31,24 @@ def trial_path(trial: str | Path, project: Path = PROJECT) -> Path:
     """Return the folder of a trial that is named, or whose folder is given.
 
     Args:
-        trial: a name of one below the project; with a slash, or as a `Path`, a folder. A slash
-            tells a folder from a name, as a shell tells a path from a command.
+        trial: a name of one below the project; with a slash, as a `Path`, or as `.` or `..`, a
+            folder. A slash tells a folder from a name, as a shell tells a path from a command.
         project: the folder of the trials.
 
     Raises:
-        ConfigError: it is empty, or neither text nor a path.
+        ConfigError: it is empty, longer than a file's name, or neither text nor a path.
     """
     if not isinstance(trial, str | Path) or not str(trial):
         raise ConfigError(f"trial: expected the {NAME_OR_FOLDER}; got {trial!r}")
+    if any(len(os.fsencode(name)) > _MAX_NAME_BYTES for name in Path(trial).parts):
+        raise ConfigError(
+            f"trial: expected names of at most {_MAX_NAME_BYTES} bytes, got {str(trial)[:60]!r}…"
+        )
+    folder = Path(trial)
+    if folder.name in ("", ".."):  # the folder that somebody is in has a name, too
+        return folder.resolve()
     is_folder = isinstance(trial, Path) or os.sep in trial
-    return Path(trial) if is_folder else project / trial
+    return folder if is_folder else project / trial
 
 
 def newest_launch(path: Path) -> Path | None:

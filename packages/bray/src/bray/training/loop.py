@@ -127,8 +127,9 @@ class Loop:
             self._say_how_it_begins()
             try:
                 outcome = self._until_goal()
-            except KeyboardInterrupt:
-                self._save(is_ending=True)
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) or self._run.callbacks.has_failed:
+                    self._save(is_ending=True)
                 raise
             self._advance.end()
             self._keep_state()
