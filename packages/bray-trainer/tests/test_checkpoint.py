@@ -3,6 +3,7 @@
 import collections
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from bray_core import nested
-from bray_core.errors import BrayError, ConfigError, FormatError, SpecError
+from bray_core.errors import BrayError, CapacityError, ConfigError, FormatError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_trainer import Trainer, TrainerConfig
 from bray_trainer.checkpoints import checkpoint, random_state
@@ -279,3 +280,25 @@ def test_a_writer_killed_at_any_moment_leaves_whole_ones(tmp_path):
         assert newest.name == f"replay-{state['replays']:09d}.pt", "the newest itself is whole"
         for file in tmp_path.iterdir():
             file.unlink()
+
+
+@pytest.mark.parametrize("room", [0, 1_000, 20_000])
+def test_a_full_disk_is_told_in_words_and_leaves_nothing(tmp_path, room):
+    """Torch says nothing of the disk: only that a file is shorter than it has to be."""
+    small, large = {"x": torch.zeros(8)}, {"x": torch.zeros(10_000)}
+    checkpoint.save(tmp_path, 1, small, keep=2)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        with pytest.raises(CapacityError, match=r"checkpoint: .*000002\.pt: cannot be written: Fi"):
+            checkpoint.save(tmp_path, 2, large, keep=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["replay-000000001.pt"]
+    assert checkpoint.load_newest(tmp_path)["x"].shape == (8,)
+
+
+def test_a_folder_may_be_a_string(tmp_path):
+    trainer = make(str(tmp_path))
+    trainer.run(1)
+    assert (tmp_path / "replay-000000001.pt").is_file()

@@ -211,6 +211,24 @@ def test_accumulated_gradients_equal_those_of_the_large_batch() -> None:
     assert torch.allclose(*weights, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (None, "make_optimizer: expected an optimiser of .*, got None: nothing would be trained"),
+        ({}, "make_optimizer: expected an optimiser of .*, got {}: nothing would be trained"),
+        ({"own": "adam"}, r"make_optimizer: own: expected a torch\.optim\.Optimizer, got str"),
+        (torch.optim.SGD(module().parameters()), "got one of other parameters: nothing would"),
+    ],
+)
+def test_an_optimiser_that_trains_nothing_is_refused(optimizer: Any, message: str) -> None:
+    class Wrong(Regression):
+        def make_optimizer(self) -> Any:
+            return optimizer
+
+    with pytest.raises(ConfigError, match=message):
+        Wrong(module(), Feed([batch_of(0)]), config=TrainerConfig())
+
+
 def test_gradients_are_clipped() -> None:
     class Steep(Regression):
         def loss(self, batch: Any, step: int) -> tuple[torch.Tensor, dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from bray_core.errors import ConfigError
 from bray_trainer.config import TrainerConfig
@@ -75,6 +76,27 @@ def check_kinds(module: object, buffer: object, model: object) -> None:
         _check("buffer", value, hasattr(value, "pop"), "a buffer with `pop`")
     for value in as_mapping(model).values():
         _check("model", value, hasattr(value, "publish"), "a model with `publish`")
+
+
+def check_optimizers(optimizers: object, module: nn.Module) -> None:
+    """Raise ConfigError if what `make_optimizer` returned would not move the module.
+
+    Args:
+        optimizers: one optimiser, or several by name.
+        module: the module that is trained.
+    """
+    named = as_mapping(optimizers)
+    for name, value in named.items():
+        place = f"make_optimizer: {name}" if name else "make_optimizer"
+        _check(place, value, isinstance(value, Optimizer), "a torch.optim.Optimizer")
+    own = {id(p) for p in module.parameters() if p.requires_grad}
+    given = {id(p) for o in named.values() for group in o.param_groups for p in group["params"]}
+    if own and not own & given:
+        got = "one of other parameters" if named else repr(optimizers)
+        raise ConfigError(
+            f"make_optimizer: expected an optimiser of `self.module.parameters()`, got {got}: "
+            "nothing would be trained"
+        )
 
 
 def _check(name: str, value: object, fits: bool, expected: str) -> None:

@@ -24,6 +24,7 @@ from bray_trainer.arguments import (
     as_mapping,
     as_module,
     check_kinds,
+    check_optimizers,
     set_training,
 )
 from bray_trainer.background_thread import BackgroundThread
@@ -78,7 +79,7 @@ class Trainer(TrainerHooks):
         *,
         model: ModelProtocol | Mapping[str, ModelProtocol] | None = None,
         config: TrainerConfig | None = None,
-        directory: Path | None = None,
+        directory: str | Path | None = None,
         eval_buffer: BufferProtocol | None = None,
     ) -> None:
         check_kinds(module, buffer, model)
@@ -91,10 +92,11 @@ class Trainer(TrainerHooks):
         self.is_sharded = sharding.is_sharded(self.module)
         self.buffer = buffer
         self.model = model
-        self.directory = directory
+        self.directory = None if directory is None else Path(directory)
         self.replays = 0
         self.steps = 0
         self.optimizer = self.make_optimizer()
+        check_optimizers(self.optimizer, self.module)
         self.scheduler = self.make_scheduler()
         self._timer = LoopTimer(self.device)
         self._stepper = Stepper(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from bray_core.errors import CodecError, SpecError
+from bray_core.errors import CapacityError, CodecError, SpecError
 from bray_core.files.saved_file import check_format
 
 logger = logging.getLogger(__name__)
@@ -49,21 +50,40 @@ def save(directory: Path, replays: int, state: Mapping[str, Any], keep: int) -> 
 
     Raises:
         SpecError: the state holds a value of another kind; the message names it.
+        CapacityError: the disk is full, or cannot be written; the checkpoints before are as they
+            were.
     """
     _check_plain(dict(state), "state")
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"replay-{replays:09d}.pt"
     partial = directory / _PARTIAL  # one name: what a crash leaves is overwritten
-    with partial.open("wb") as file:
-        torch.save({"format": FORMAT, **state}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    # Renamed only when it is on disk: a checkpoint is whole or absent.
-    partial.replace(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            torch.save({"format": FORMAT, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        # Renamed only when it is on disk: a checkpoint is whole or absent.
+        partial.replace(path)
+    except (OSError, RuntimeError) as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if (cause := _disk_error(error)) is None:
+            raise
+        raise CapacityError(
+            f"checkpoint: {path}: cannot be written: {cause.strerror}: free some space or choose "
+            "another folder; the checkpoints before are as they were"
+        ) from error
     for old in _newest_first(directory)[keep:]:
         old.unlink(missing_ok=True)
     _drop_content(directory, replays, state.get("content"))
     return path
+
+
+def _disk_error(error: BaseException | None) -> OSError | None:
+    """Return what the disk said; torch raises its own error on top of it."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def surplus(directory: Path, keep: int) -> list[Path]:
