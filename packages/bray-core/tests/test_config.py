@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -147,6 +147,15 @@ def test_what_is_needed_is_missing_beside_what_is_wrong() -> None:
     assert problems("needed: x", Needy) == ["f:1:1 needed"]
 
 
+def test_what_is_needed_in_a_part_that_is_missing_has_its_name() -> None:
+    around = make_dataclass("Around", [("part", Needy)])
+    with pytest.raises(SettingsError, match=r"part\.needed: missing"):
+        from_mapping({}, around)
+    bare = make_dataclass("Bare", [("part", Part)])
+    with pytest.raises(SettingsError, match="part: missing"):
+        from_mapping({}, bare)
+
+
 def test_text_that_is_no_yaml_is_one_problem() -> None:
     assert problems("count: [") == ["f:1:9 "]
     assert problems("count: 1\ncount: 2") == ["f:2:1 "]
@@ -275,6 +284,74 @@ def test_settings_of_any_names_are_plain_values() -> None:
     assert to_mapping(written) == {"kwargs": written.kwargs}
     with pytest.raises(ConfigError, match=r"kwargs: expected settings, such as {name: value}, got"):
         with_overrides(Free(), ["kwargs=[4]"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Own:
+    """Types that people write, beside those that bray does."""
+
+    layers: list[int] = field(default_factory=lambda: [64])
+    names: Sequence[str] = ()
+    weights: dict[str, float] = field(default_factory=dict)
+    parts: list[Part] = field(default_factory=list)
+    anything: Any = None
+    bare: list = field(default_factory=list)  # type: ignore[type-arg]
+    device: int | str = "cpu"
+    target: Literal["auto"] | float = "auto"
+    hidden: int | list[int] | None = None
+    choice: Part | dict[str, int] | bool = False
+
+
+def test_types_that_people_write_can_be_read_back() -> None:
+    given: dict[str, Any] = {
+        "layers": [3, 4],
+        "names": ["a"],
+        "weights": {"win": 1, "lose": "-1e-1"},
+        "parts": [{"rate": 0.5}],
+        "anything": {"deep": [1, {"deeper": None}]},
+        "bare": [1, "two"],
+        "device": 3,
+        "target": 0.5,
+        "hidden": [8, 8],
+        "choice": {"a": 3},
+    }
+    own = from_mapping(given, Own)
+    assert own.layers == [3, 4]
+    assert own.names == ("a",)
+    assert own.weights == {"win": 1.0, "lose": -0.1}
+    assert own.parts == [Part(rate=0.5)]
+    assert own.anything == given["anything"]
+    assert (own.device, own.target, own.hidden, own.choice) == (3, 0.5, [8, 8], {"a": 3})
+    assert from_mapping(to_mapping(own), Own) == own
+    assert from_mapping(to_mapping(Own()), Own) == Own()
+    other = from_mapping({"device": "cuda", "hidden": 8, "choice": {"rate": 1.0}}, Own)
+    assert (other.device, other.hidden, other.choice) == ("cuda", 8, Part(rate=1.0))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("layers=[1, b]", r"layers\[1\]: expected a whole number, got 'b'"),
+        ("layers=3", r"layers: expected a list, got 3: write \[3\]"),
+        ("weights.win=much", "weights.win: expected a number, got 'much'"),
+        ("device=[1]", r"device: expected a whole number.*, got \[1\]"),
+        ("device=true", "device: expected a whole number or a string, got True"),
+        ("target=automatic", "target: expected 'auto' or a number, got 'automatic'"),
+        ("parts=[{rates: 1}]", r"parts\[0\].rates: unknown key, did you mean 'rate'"),
+    ],
+)
+def test_what_does_not_fit_them_is_told(override: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        with_overrides(Own(), [override])
+
+
+@pytest.mark.parametrize("kind", [set[int], dict[int, str], bytes, list[set[str]], complex | None])
+def test_a_field_that_nothing_written_becomes_is_refused_before_it_is_used(kind: Any) -> None:
+    made = make_dataclass("Odd", [("odd", kind, field(default=None))])
+    with pytest.raises(
+        SettingsError, match=r"^here:1:1: odd: Odd declares it as .*, which cannot be r"
+    ):
+        load_text("{}", "here", made)
 
 
 def test_a_missing_file_and_a_missing_key(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ class Whole:
     flag: bool = False
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     path: Path = field(default=Path("here"), metadata={"description": "Where."})
+    layers: list[int] = field(default_factory=list)
+    weights: dict[str, float] = field(default_factory=dict)
+    device: int | str = "cpu"
 
 
 SCHEMA = json_schema(Whole)
@@ -55,6 +58,7 @@ SCHEMA = json_schema(Whole)
         {"needed": 1, "part": None},
         {"needed": 1, "kwargs": {"size": 4, "walls": [[1]]}},
         {"needed": 1, "flag": True, "path": "there", "part": {"rate": 2, "sizes": [], "name": "x"}},
+        {"needed": 1, "layers": [8], "weights": {"win": 1.5}, "device": 3},
         {"needed": 1, "part": {"rate": "1e-3", "kind": "replay", "span": [1, 2.5], "name": None}},
     ],
 )
@@ -70,6 +74,10 @@ def test_what_the_loader_takes_is_valid(settings: dict[str, Any]) -> None:
         {"needed": 1, "flag": 1},
         {"needed": 1, "kwargs": [4]},
         {"needed": 1, "other": 1},
+        {"needed": 1, "layers": 8},
+        {"needed": 1, "layers": ["x"]},
+        {"needed": 1, "weights": {"win": "much"}},
+        {"needed": 1, "device": [3]},
         {"needed": 1, "part": {"kind": "quene"}},
         {"needed": 1, "part": {"sizes": ["x"]}},
         {"needed": 1, "part": {"span": [1, 2, 3]}},

@@ -189,7 +189,7 @@ SOURCE = "source: {environment: CartPole-v1}\n"
         ("algorithm: pppo", r":1:1: algorithm: expected .*ppo.*got 'pppo'"),
         ("algorithm: 3", r":1:1: algorithm: expected one of .*got 3"),
         (SOURCE, r":1:1: algorithm: expected one of .*got None"),
-        ("algorithm: ppo", r":1:1: source: missing"),
+        ("algorithm: ppo", r":1:1: source\.environment: missing"),
         ("algorithm: ppo\nsource:", r":2:1: source\.environment: missing"),
         ("algorithm: ppo\nenable: tain\n" + SOURCE, r":2:1: enable: expected one of 'train'"),
         ("algorithm: ppo\nseed: -1\n" + SOURCE, r":2:1: seed: expected 0 or more, got -1"),

@@ -3,8 +3,9 @@
 YAML exists only at the command line: `load_yaml` reads a file, applies overrides such as
 `BRAY_TRAINER__LEARNING_RATE` of the environment and `trainer.learning_rate=3e-4` of the command
 line, and builds the (nested, frozen) dataclass that the code works with.
-Types understood: bool, int, float, str, Path, Literal, Optional, tuple[X, ...],
-Mapping[str, Any], dataclasses.
+Types understood: bool, int, float, str, Path, Literal, dataclasses, Any, and of these tuples, lists
+and sequences, mappings and dicts by string, and unions, whose first type that takes a value has it.
+Fields of other types are refused when the class is first read.
 """
 
 from __future__ import annotations

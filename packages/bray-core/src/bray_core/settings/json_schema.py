@@ -10,7 +10,7 @@ import inspect
 import textwrap
 import types
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union
@@ -61,19 +61,20 @@ def json_schema(schema: type[Any]) -> dict[str, Any]:
 def _of_type(hint: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(hint):
         return json_schema(typing.cast(type[Any], hint))
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin is Literal:
         return {"enum": list(arguments)}
     if origin in (Union, types.UnionType):
         return {"anyOf": _options(arguments)}
-    if origin is tuple:
-        if arguments[-1] is Ellipsis:
-            return {"type": "array", "items": _of_type(arguments[0])}
+    if origin in (tuple, list, Sequence):
+        if origin is not tuple or Ellipsis in arguments or not arguments:
+            return {"type": "array", "items": _of_type(arguments[0]) if arguments else {}}
         items = [_of_type(argument) for argument in arguments]
         number = len(items)
         return {"type": "array", "prefixItems": items, "minItems": number, "maxItems": number}
-    if origin is Mapping:
-        return {"type": "object"}
+    if origin in (Mapping, dict):
+        items = _of_type(arguments[1]) if arguments else {}
+        return {"type": "object", "additionalProperties": items} if items else {"type": "object"}
     return copy.deepcopy(_PLAIN.get(hint, {}))
 
 

@@ -34,6 +34,9 @@ _WORDS: dict[Any, str] = {
     str: "a string",
     Path: "a path",
 }
+_ANYTHING: tuple[Any, ...] = (Any, object)
+_LISTS: tuple[Any, ...] = (tuple, list, Sequence)
+_MAPPINGS: tuple[Any, ...] = (Mapping, dict)
 
 
 def build(root: Value, schema: type[T]) -> T:
@@ -116,6 +119,7 @@ class SettingsBuilder:
         hints = typing.get_type_hints(schema)
         prefix = f"{path}." if path else ""
         made: dict[str, Any] = {}
+        self._check_types(value, schema, hints, prefix)
         for name, child in value.value.items():
             key = f"{prefix}{name}"
             if name in fields:
@@ -126,9 +130,35 @@ class SettingsBuilder:
                 self._refuse(child.place, key, f"{key}: unknown key{known}")
         for name, field in fields.items():
             if field.name not in made and _required(field):
-                missing = f"{prefix}{name}"
-                made[field.name] = self._refuse(value.place, missing, f"{missing}: missing")
+                made[field.name] = self._missing(value, hints[field.name], f"{prefix}{name}")
         return self._checked(value, schema, made, prefix)
+
+    def _missing(self, value: Value, hint: Any, key: str) -> Any:
+        """Refuse that a setting is absent; of a part, each of its settings that has to be there."""
+        num_before = len(self.problems)
+        if dataclasses.is_dataclass(hint):
+            self._convert(Value({}, value.place), hint, key)
+        if len(self.problems) == num_before:
+            self._refuse(value.place, key, f"{key}: missing")
+        return _REFUSED
+
+    def _check_types(
+        self, value: Value, schema: type[Any], hints: Mapping[str, Any], prefix: str
+    ) -> None:
+        """Refuse fields of types that nothing written in YAML becomes."""
+        for field in dataclasses.fields(schema):
+            if not is_readable(hints[field.name]):
+                key = f"{prefix}{written_name(field)}"
+                kind = getattr(hints[field.name], "__name__", str(hints[field.name]))
+                words = (
+                    f"{schema.__name__} declares it as {kind}, which cannot be read from settings"
+                )
+                self._refuse(
+                    value.place,
+                    key,
+                    f"{key}: {words}: expected bool, int, float, str, Path, Literal, a dataclass, "
+                    "or tuples, lists, unions and dicts by name of these",
+                )
 
     def _checked(self, value: Value, schema: type[Any], made: dict[str, Any], prefix: str) -> Any:
         """Make the dataclass; fields that it refuses get their defaults until it takes the rest."""
@@ -158,22 +188,36 @@ class SettingsBuilder:
     def _convert(self, value: Value, hint: Any, path: str) -> Any:
         if dataclasses.is_dataclass(hint):
             return self.build(value, typing.cast(type[Any], hint), path)
-        origin = typing.get_origin(hint)
+        if hint in _ANYTHING:
+            return unwrap(value)
+        origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
         if origin is Literal:
-            return self._choice(value, typing.get_args(hint), path)
+            return self._choice(value, arguments, path)
         if origin in (Union, types.UnionType):
-            hints = typing.get_args(hint)
-            if value.value is None and type(None) in hints:
-                return None
-            chosen = _chosen(value, hints)
-            if chosen in _WORDS:
-                return self._scalar(value, chosen, path, _or_settings(hints))
-            return self._convert(value, chosen, path)
-        if origin is tuple:
-            return self._tuple(value, typing.get_args(hint), path)
-        if origin is Mapping:
-            return self._free(value, path)
+            return self._one_of(value, arguments, path)
+        if origin in _LISTS:
+            made = self._tuple(value, _items(origin, arguments), path)
+            return list(made) if origin is list and made is not _REFUSED else made
+        if origin in _MAPPINGS:
+            return self._mapping(value, arguments[1] if arguments else Any, path)
         return self._scalar(value, hint, path)
+
+    def _one_of(self, value: Value, hints: tuple[Any, ...], path: str) -> Any:
+        """Read a value as the first type of a union that takes it."""
+        if value.value is None and type(None) in hints:
+            return None
+        kinds = _kinds(value, hints)
+        if len(kinds) > 1:
+            for kind in kinds:
+                tried = SettingsBuilder()
+                made = tried._convert(value, kind, path)
+                if not tried.problems:
+                    return made
+            if not isinstance(value.value, dict):
+                return self._wrong(value, path, " or ".join(map(_words, kinds)))
+        if kinds[0] in _WORDS:
+            return self._scalar(value, kinds[0], path, _or_settings(hints))
+        return self._convert(value, kinds[0], path)
 
     def _choice(self, value: Value, choices: Sequence[Any], path: str) -> Any:
         if value.value in choices and not isinstance(value.value, bool):
@@ -197,13 +241,14 @@ class SettingsBuilder:
         made = tuple(self._convert(v, item, f"{path}[{i}]") for i, (v, item) in pairs)
         return _REFUSED if any(one is _REFUSED for one in made) else made
 
-    def _free(self, value: Value, path: str) -> Any:
-        """Return settings of any names as plain values; nothing below the key counts as none."""
+    def _mapping(self, value: Value, item: Any, path: str) -> Any:
+        """Return settings of any names as a dict; nothing below the key counts as none."""
         if value.value is None:
             return {}
         if not isinstance(value.value, dict):
             return self._wrong(value, path, "settings, such as {name: value}")
-        return unwrap(value)
+        made = {k: self._convert(v, item, f"{path}.{k}") for k, v in value.value.items()}
+        return _REFUSED if any(one is _REFUSED for one in made.values()) else made
 
     def _scalar(self, value: Value, hint: Any, path: str, or_else: str = "") -> Any:
         got = value.value
@@ -225,11 +270,41 @@ class SettingsBuilder:
         return self._wrong(value, path, _WORDS.get(hint, str(hint)) + or_else)
 
 
-def _chosen(value: Value, hints: tuple[Any, ...]) -> Any:
-    """Return the type of a union that settings are read into, or that anything else is read as."""
+def _kinds(value: Value, hints: tuple[Any, ...]) -> list[Any]:
+    """Return the types of a union that a value may be read as: those of its shape, or the first."""
     kinds = [hint for hint in hints if hint is not type(None)]
-    is_mapping = isinstance(value.value, dict)
-    return next((hint for hint in kinds if _takes_settings(hint) == is_mapping), kinds[0])
+    is_mapping, is_list = isinstance(value.value, dict), isinstance(value.value, list)
+    others = [hint for hint in kinds if _takes_settings(hint) == is_mapping]
+    fitting = [hint for hint in others if _takes_list(hint) == is_list]
+    return fitting or others[:1] or kinds[:1]
+
+
+def _words(hint: Any) -> str:
+    """Return in words what a type takes."""
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    return _WORDS.get(hint, "a list" if _takes_list(hint) else str(hint))
+
+
+def _items(origin: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the types of a list's items, as those of a tuple are written."""
+    if origin is tuple and arguments:
+        return arguments
+    return (*(arguments or (Any,)), Ellipsis)
+
+
+def is_readable(hint: Any) -> bool:
+    """Return whether a field of this type can be read from settings."""
+    if hint in _ANYTHING or hint in _WORDS or dataclasses.is_dataclass(hint):
+        return True
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin in _MAPPINGS and arguments:
+        return arguments[0] in (str, *_ANYTHING) and is_readable(arguments[1])
+    if origin is Literal:
+        return all(isinstance(choice, str | int | float) for choice in arguments)
+    if origin in (*_LISTS, *_MAPPINGS, Union, types.UnionType):
+        return all(one in (Ellipsis, type(None)) or is_readable(one) for one in arguments)
+    return False
 
 
 def _or_settings(hints: tuple[Any, ...]) -> str:
@@ -241,7 +316,11 @@ def _or_settings(hints: tuple[Any, ...]) -> str:
 
 
 def _takes_settings(hint: Any) -> bool:
-    return dataclasses.is_dataclass(hint) or typing.get_origin(hint) is Mapping
+    return dataclasses.is_dataclass(hint) or (typing.get_origin(hint) or hint) in _MAPPINGS
+
+
+def _takes_list(hint: Any) -> bool:
+    return (typing.get_origin(hint) or hint) in _LISTS
 
 
 def _overflows(text: Any, number: float) -> bool:
