@@ -73,8 +73,8 @@ def _of_type(hint: Any) -> dict[str, Any]:
         number = len(items)
         return {"type": "array", "prefixItems": items, "minItems": number, "maxItems": number}
     if origin in (Mapping, dict):
-        items = _of_type(arguments[1]) if arguments else {}
-        return {"type": "object", "additionalProperties": items} if items else {"type": "object"}
+        inner = _of_type(arguments[1]) if arguments else {}
+        return {"type": "object", "additionalProperties": inner} if inner else {"type": "object"}
     return copy.deepcopy(_PLAIN.get(hint, {}))
 
 
