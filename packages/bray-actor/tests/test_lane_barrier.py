@@ -14,7 +14,7 @@ from bray_actor import PolicyActor, PolicyConfig, StepBudget, segment_spec
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.row_block import RowBlock
 from bray_actor.policy.turn_budget import TurnBudget
-from bray_core import codec
+from bray_core import codec, nested
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, ServiceError, SpecError
 from bray_core.layout import Layout
 from bray_core.nested import ArraySpec
@@ -173,6 +173,45 @@ async def test_all_that_wait_for_a_turn_borrow_nothing() -> None:
     budget.grant(2)
     async with asyncio.timeout(5):
         await asyncio.gather(*held)
+
+
+async def test_a_simulator_that_ticks_one_session_after_the_other_borrows_sooner_and_sooner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = TurnBudget(Layout(nested.spec({"length": np.int32(0)})))
+    _, barrier = make(3, budget=budget, waits=False)
+    loop, open_steps, delays = asyncio.get_running_loop(), [0, 0, 0], []
+    call_later = loop.call_later
+
+    def noted(delay: float, *call: Any) -> asyncio.TimerHandle:
+        delays.append(delay)
+        return call_later(delay, *call)
+
+    monkeypatch.setattr(loop, "call_later", noted)
+
+    def hand_over(number: int) -> None:
+        if open_steps[number]:
+            budget.push({"length": np.int32(open_steps[number])})
+            open_steps[number] = 0
+
+    seats = [
+        barrier.join(f"{number}/0", lambda observation: hand_over(int(observation[0])))
+        for number in range(3)
+    ]
+
+    async def simulate() -> None:
+        for tick in range(100):
+            for number, seat in enumerate(seats):
+                await seat.ask(row(number, tick))
+                open_steps[number] += 1
+
+    playing = asyncio.create_task(simulate())
+    for _ in range(20):
+        budget.grant(6)
+        assert await asyncio.to_thread(budget.wait_played, 30)
+    assert max(delays[-10:]) < 0.01 < delays[0]
+    playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)
 
 
 async def test_a_late_lane_is_left_out_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,7 +22,10 @@ from bray_server.limits.bounded_log import BoundedLog
 logger = logging.getLogger(__name__)
 
 _LEND_AFTER_S = 0.1
-"""How long a tick that waits for the budget may keep a simulator from its other sessions."""
+"""How long a tick that waits for the budget may keep a simulator from its other sessions, until it
+is known that it does."""
+_LEAST_LEND_AFTER_S = 0.001
+"""The same of a simulator that ticks its sessions one after the other."""
 _ANOTHER_RUN = "from here on this is another run than the one that its seed repeats"
 
 
@@ -95,6 +98,9 @@ class LaneBarrier:
         self._watcher: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._loan: asyncio.TimerHandle | None = None
+        self._lend_after_s = _LEND_AFTER_S
+        self._borrowers: set[int] = set()
+        """Rows that waited when a step was lent, until the next tick comes."""
         self._is_due = False
         """Whether a round begins with the loop's next turn."""
         self._since = 0.0
@@ -155,6 +161,7 @@ class LaneBarrier:
 
     def _put(self, turn: _Turn) -> None:
         """Take a lane's tick."""
+        self._learn_from(turn.lane.row)
         self._waiting[turn.lane.row] = turn
         self._out.discard(turn.lane)
         turn.lane.has_come = True
@@ -211,7 +218,7 @@ class LaneBarrier:
         if self._waiting and self._watcher is None and self._budget is not None:
             self._watcher = asyncio.create_task(self._watch(self._budget))
         if self._loan is None and self._may_borrow:
-            after_s = self._late_s if self._waits else _LEND_AFTER_S
+            after_s = self._late_s if self._waits else self._lend_after_s
             self._loan = asyncio.get_running_loop().call_later(after_s, self._borrow)
 
     @property
@@ -225,7 +232,17 @@ class LaneBarrier:
         if self._round is None and self._waiting and self._is_spent and self._may_borrow:
             assert self._budget is not None
             if self._budget.lend():
+                self._borrowers = set(self._waiting)
                 self._look()
+
+    def _learn_from(self, row: int) -> None:
+        """Lend sooner where a loan let another session tick, later where it only let one go on."""
+        if self._borrowers:
+            has_helped = row not in self._borrowers
+            self._lend_after_s = (
+                max(_LEAST_LEND_AFTER_S, self._lend_after_s / 2) if has_helped else _LEND_AFTER_S
+            )
+            self._borrowers.clear()
 
     def _begin_soon(self) -> None:
         """Begin a round when all that came together has been taken."""
