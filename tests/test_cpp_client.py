@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 from bray_core import codec
+from bray_core.errors import CodecError
 from bray_core.nested import Nested
 from bray_server import Limits, ServerThread
 from bray_server.wire.frames import Frame, FrameParser, Kind, pack, pack_error
@@ -196,17 +197,108 @@ def test_messages_of_a_policy_in_both_directions(built: Programs) -> None:
     assert answers == [*map(str, integers), "0.5 -2", "3 4"]
 
     decoded: Any = codec.decode(bytes.fromhex(message))
-    seen = decoded["observation"]
     assert decoded["reward"] == -0.25
     assert decoded["terminated"] is True
-    assert seen["own"].dtype == np.float32
-    assert seen["own"].tolist() == [0.5, -1.0]
-    assert seen["cards"].dtype == np.int64
-    assert seen["cards"].tolist() == [-1, 2**40]
-    assert seen["none"].dtype == np.float64
-    assert seen["none"].shape == (0,)
-    assert seen["image"].dtype == np.uint8
-    assert seen["image"].tolist() == [[[0, 1, 2], [3, 4, 255]]]
+    arrays = {
+        "own": np.array([0.5, -1], np.float32),
+        "cards": np.array([-1, 2**40]),
+        "none": np.array([], np.float64),
+        "image": np.array([[[0, 1, 2], [3, 4, 255]]], np.uint8),
+        "seen": np.array([True, False, True]),
+        "grid": np.array([[True, False], [False, True]]),
+        "half": np.array([0.5], np.float16),
+        "waves": np.array([0.5 - 1j], np.complex64),
+    }
+    assert decoded["observation"].pop("item") == -7
+    assert tell_of(decoded["observation"]) == tell_of(arrays)
+    *plain, array = decoded["list"]
+    assert plain == [None, True, -1, 2**64 - 1, 1.5, "text", b"\0\xff"]
+    assert array.tolist() == [-1, 2**40]
+    assert decoded["spaces"] == {"camera": {"shape": [8, 8]}, "item": {"discrete": 4}}
+
+
+def tell_of(value: Any) -> str:
+    """Return what message_test.cpp shows of a value."""
+    match value:
+        case None:
+            return "nil"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return f"number {value:.17g}"
+        case str():
+            return f"text:{value.encode().hex()}"
+        case bytes():
+            return f"bytes:{value.hex()}"
+        case np.ndarray():
+            shape = "".join(f"{length} " for length in value.shape)
+            return f"array {value.dtype.str} ({shape}):{value.tobytes().hex()}"
+        case list():
+            return f"[{''.join(f'{tell_of(child)}, ' for child in value)}]"
+        case _:
+            items = (f"{key.encode().hex()}: {tell_of(child)}, " for key, child in value.items())
+            return f"{{{''.join(items)}}}"
+
+
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+
+
+def tree_of(rng: random.Random, levels: int) -> Nested:
+    """Return a value of any kind, with lists and maps of at most so many levels."""
+    size = rng.choice([0, 1, 2, 3, 15, 16, 17]) if levels > 1 else rng.choice([0, 31, 32, 256])
+    kind = rng.randrange(9 if levels else 7)
+    if kind == 7:
+        return [tree_of(rng, levels - 1) for _ in range(size)]
+    if kind == 8:
+        return {f"é{at}": tree_of(rng, levels - 1) for at in range(size)}
+    if kind == 6:
+        dtype, shape = np.dtype(rng.choice(DTYPES)), rng.choices(range(4), k=rng.randrange(4))
+        raw = rng.randbytes(int(np.prod(shape)) * dtype.itemsize)
+        if dtype.kind == "b":
+            raw = bytes(byte & 1 for byte in raw)
+        return np.frombuffer(raw, dtype).reshape(shape)
+    integer = rng.randrange(-(2**63), 2**64) >> rng.randrange(64)
+    leaves: list[Nested] = [None, rng.random() < 0.5, integer, rng.gauss(0, 1e6)]
+    return [*leaves, "é" * size, rng.randbytes(size)][kind]
+
+
+def trees() -> list[Nested]:
+    rng = random.Random(1)
+    deep: Nested = 1
+    for _ in range(32):
+        deep = [deep]
+    return [deep, "x" * 70_000, [0] * 65_535, *(tree_of(rng, 2) for _ in range(300))]
+
+
+def test_any_value_is_read_and_written_as_in_python(built: Programs) -> None:
+    bodies = [codec.encode(tree) for tree in trees()]
+    vectors = json.loads((VECTORS / "codec.json").read_text())
+    bodies += [bytes.fromhex(vector["hex"]) for vector in vectors]
+    lines = [("again", body) for body in bodies] + [("shown", body) for body in bodies]
+    answers = read_by(built("message_test"), lines)[1:]
+    assert answers[: len(bodies)] == [body.hex() for body in bodies]
+    assert answers[len(bodies) :] == [tell_of(codec.decode(body)) for body in bodies]
+
+
+LONGER_FORMS = {  # one value in all of MessagePack's forms of it, which other encoders may write
+    "5": "05 cc05 cd0005 ce00000005 cf0000000000000005 d005 d10005 d200000005 d30000000000000005",
+    "-2": "fe d0fe d1fffe d2fffffffe d3fffffffffffffffe",
+    "number 0.5": "ca3f000000 cb3fe0000000000000",
+    "text:61": "a161 d90161 da000161 db0000000161",
+    "bytes:61": "c40161 c5000161 c60000000161",
+    "[1, ]": "9101 dc000101 dd0000000101",
+    "{61: 1, }": "81a16101 de0001a16101 df00000001a16101 81d9016101",
+    "array |b1 ():01": "c70601037c62310001 c8000601037c62310001 c90000000601037c62310001",
+}
+
+
+def test_all_forms_of_a_value_are_read(built: Programs) -> None:
+    wanted = {form: shown for shown, forms in LONGER_FORMS.items() for form in forms.split()}
+    answers = read_by(built("message_test"), [("shown", bytes.fromhex(form)) for form in wanted])
+    assert answers[1:] == list(wanted.values())
+    assert [tell_of(codec.decode(bytes.fromhex(form))) for form in wanted] == answers[1:]
 
 
 def test_replies_that_are_none_are_refused(built: Programs) -> None:
@@ -217,8 +309,61 @@ def test_replies_that_are_none_are_refused(built: Programs) -> None:
     lines += [("integer", bytes.fromhex(vector["hex"])) for vector in refused]
     deep = b"\x82\xa1x" + b"\x91" * 100_000 + b"\xc0\xa6action\x01"
     lines += [("integer", deep), ("integer", b"\x81\xa6action\xcf" + b"\xff" * 8)]
+    lines += [("again", bytes.fromhex(vector["hex"])) for vector in refused]
+    leaves = [None, True, -1, 2.5, "é" * 40, b"x", np.zeros((2, 2), np.int16), 2**64 - 1]
+    whole = codec.encode({"settings": {"wind": 0.5, "names": ["a"]}, "leaves": leaves})
+    lines += [("again", whole[:cut]) for cut in range(len(whole))]
     answers = read_by(built("message_test"), lines)[1:]
     assert answers == ["bad_message"] * len(lines)
+
+
+CLAIMS = {
+    "a list of 2^32 - 1": "ddffffffff",
+    "a map of 2^32 - 1": "dfffffffff",
+    "a map of more values than it has bytes": "820101",
+    "a text of 4 GiB": "dbffffffff",
+    "bytes of 4 GiB": "c6ffffffff",
+    "an array of 4 GiB": "c9ffffffff01",
+    "a shape beyond 64 bits": "c71501033c663404" + "ffffffff" * 4,
+    "lists of lists that claim all that is left": "dd00010000" * 31 + "c0" * 2**17,
+    "a million values": "dd000f4240" + "c0" * 1_000_000,
+    "100,000 lists in each other": "91" * 100_000 + "c0",
+    "100,000 maps in each other": "81a178" * 100_000 + "c0",
+    "more than 16 MiB": "c601000000" + "00" * 2**24,
+    "a byte that begins no value": "c1",
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_message_that_claims_too_much_is_refused(built: Programs, claim: str) -> None:
+    body = bytes.fromhex(CLAIMS[claim])
+    with pytest.raises(CodecError):
+        codec.decode(body)
+    assert read_by(built("message_test"), [("again", body)])[1:] == ["bad_message"]
+
+
+def test_what_was_changed_on_the_way_is_refused_as_in_python(built: Programs) -> None:
+    rng, bodies, wanted = random.Random(2), [], []
+    for tree in [trees()[at] for at in range(3, 103)]:
+        good = codec.encode(tree)
+        for _ in range(20):
+            body = bytearray(good)
+            for _ in range(rng.randrange(1, 4)):
+                body[rng.randrange(len(body))] = rng.choice([0, 1, 0x7F, 0xFF, rng.randrange(256)])
+            bodies.append(bytes(body))
+            try:
+                wanted.append(codec.encode(codec.decode(bodies[-1])).hex())
+            except CodecError:
+                wanted.append("bad_message")
+    answers = read_by(built("message_test"), [("again", body) for body in bodies])[1:]
+    once = [answer if answer == "bad_message" else as_in_python(answer) for answer in answers]
+    assert once == wanted
+    assert 0 < wanted.count("bad_message") < len(wanted)
+
+
+def as_in_python(body: str) -> str:
+    """Return a body that says each name of a map once, the last time, as Python's dicts do."""
+    return codec.encode(codec.decode(bytes.fromhex(body))).hex()
 
 
 @pytest.mark.parametrize("scenario", ["life", "errors", "exchange", "timeout", "big"])

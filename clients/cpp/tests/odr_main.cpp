@@ -1,6 +1,7 @@
 // The headers in two files of one program: no symbol is defined twice. Compiled with strict warnings.
 #include "bray/async_client.hpp"
 #include "bray/client.hpp"
+#include "bray/message.hpp"
 
 std::string ask(bray::Client& client);
 

@@ -6,128 +6,122 @@
 //                            .encode();
 //     std::int64_t action = bray::read_integer(client.tick("game-1", body), "action");
 //
-// For machines whose numbers are little-endian, as nearly all are.
+// `decode` (codec.hpp, with this header) reads all else that a reply may hold.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
-#include "bray/detail/reader.hpp"
+#include "bray/codec.hpp"
 #include "bray/errors.hpp"
-
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "bray/message.hpp: expected a little-endian machine"
-#endif
 
 namespace bray {
 
-/// A map of names to arrays, numbers, flags and further maps, written one after the other.
+/// A map of names to values, written one after the other.
 class Message {
  public:
   /// Add an array of one dimension.
   Message& array(std::string_view name, std::initializer_list<float> values) {
-    return array(name, values.begin(), {static_cast<std::uint32_t>(values.size())});
+    return array(name, values.begin(), detail::shape_of_row(values.size()));
   }
 
   /// Add an array of one dimension; T as below.
   template <typename T>
   Message& array(std::string_view name, const std::vector<T>& values) {
-    return array(name, values.data(), {static_cast<std::uint32_t>(values.size())});
+    if constexpr (std::is_same<T, bool>::value) {
+      return array(name, Array::of(values));
+    } else {
+      return array(name, values.data(), detail::shape_of_row(values.size()));
+    }
   }
 
-  /// Add an array of any shape, its last index fastest. T is float, double or an integer of fixed
-  /// size; it is what the policy's observation has (a Gymnasium Box mostly float).
+  /// Add an array of any shape, its last index fastest. T is what the policy's observation has (a
+  /// Gymnasium Box mostly float); array.hpp lists the types.
   template <typename T>
   Message& array(std::string_view name, const T* values, const std::vector<std::uint32_t>& shape) {
-    key(name);
-    const std::string_view dtype = detail::dtype_of<T>();
-    std::size_t size = sizeof(T);
-    for (const std::uint32_t length : shape) size *= length;
-    detail::put_extension(body_, 2 + dtype.size() + 4 * shape.size() + size);
-    body_.push_back(static_cast<char>(dtype.size()));
-    body_.append(dtype);
-    body_.push_back(static_cast<char>(shape.size()));
-    for (const std::uint32_t length : shape) detail::put_little(body_, length);
-    if (size != 0) body_.append(reinterpret_cast<const char*>(values), size);
-    return *this;
+    constexpr std::string_view dtype = detail::dtype_of<T>();
+    const std::uint64_t size = detail::elements_size(dtype, shape);
+    return add(name, [&] { detail::put_array(body_, dtype, shape, values, size); });
+  }
+
+  /// Add an array.
+  Message& array(std::string_view name, const Array& values) {
+    return add(name, [&] { detail::put_array(body_, values); });
   }
 
   /// Add a number, such as the reward.
   Message& number(std::string_view name, double value) {
-    key(name);
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof bits);
-    body_.push_back('\xcb');
-    detail::put_big(body_, bits, 8);
-    return *this;
+    return add(name, [&] { detail::put_number(body_, value); });
+  }
+
+  /// Add an integer, such as one choice of an observation.
+  Message& integer(std::string_view name, std::int64_t value) {
+    return add(name, [&] { detail::put_integer(body_, value); });
   }
 
   /// Add true or false, such as whether the episode terminated.
   Message& flag(std::string_view name, bool value) {
-    key(name);
-    body_.push_back(value ? '\xc3' : '\xc2');
-    return *this;
+    return add(name, [&] { detail::put_flag(body_, value); });
   }
 
   /// Add a text, such as a tag; UTF-8.
   Message& text(std::string_view name, std::string_view value) {
-    key(name);
-    string(value);
-    return *this;
+    return add(name, [&] { detail::put_text(body_, value); });
   }
 
   /// Add a map in the map: an observation of several arrays.
   Message& map(std::string_view name, const Message& inner) {
-    key(name);
-    body_ += inner.encode();
-    return *this;
+    return add(name, [&] { body_ += inner.encode(); });
+  }
+
+  /// Add a value of any kind, such as a list.
+  Message& value(std::string_view name, const Value& value) {
+    return add(name, [&] { detail::put_value(body_, value, detail::kMaxDepth - 1); });
   }
 
   /// The bytes that a request carries.
   std::string encode() const {
-    std::string bytes(1, '\xdf');
-    detail::put_big(bytes, size_, 4);
+    std::string bytes;
+    bytes.reserve(5 + body_.size());
+    detail::put_map_head(bytes, size_);
     return bytes + body_;
   }
 
  private:
-  void key(std::string_view name) {
-    string(name);
+  /// Add a name and what `put` puts; what throws adds neither.
+  template <typename Put>
+  Message& add(std::string_view name, const Put& put) {
+    const std::size_t before = body_.size();
+    try {
+      detail::put_text(body_, name);
+      put();
+    } catch (...) {
+      body_.resize(before);
+      throw;
+    }
     ++size_;
-  }
-
-  void string(std::string_view value) {
-    body_.push_back('\xdb');
-    detail::put_big(body_, value.size(), 4);
-    body_.append(value);
+    return *this;
   }
 
   std::string body_;
-  std::uint32_t size_ = 0;
+  std::uint64_t size_ = 0;
 };
 
 /// Read an integer of a map, such as a discrete action. Throws Error, "bad_message".
 inline std::int64_t read_integer(std::string_view body, std::string_view name) {
-  return detail::Reader::find(body, name).integer();
+  return decode(body, body.size()).at(name).integer();
 }
 
 /// Read an array of a map as one row of numbers, such as a continuous action (float) or several
 /// discrete ones (std::int64_t). Throws Error, "bad_message", also where it holds another type.
 template <typename T>
 std::vector<T> read_array(std::string_view body, std::string_view name) {
-  const detail::Array array = detail::Reader::find(body, name).array();
-  if (array.dtype != detail::dtype_of<T>()) {
-    throw Error("bad_message", std::string(name) + ": expected an array of " +
-                                   std::string(detail::dtype_of<T>()) + ", got " +
-                                   std::string(array.dtype));
-  }
-  std::vector<T> values(array.elements.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), array.elements.data(), array.elements.size());
-  return values;
+  return decode(body, body.size()).at(name).array().template as<T>();
 }
 
 }  // namespace bray
