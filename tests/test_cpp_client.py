@@ -184,6 +184,7 @@ def read_by(program: Path, lines: list[tuple[str, bytes]]) -> list[str]:
         [program], input=stdin, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+    assert not done.stderr, "a sanitizer found something"
     return [line.strip() for line in done.stdout.splitlines()]
 
 

@@ -16,8 +16,8 @@ namespace bray {
 
 /// An array of any shape; without dimensions it is one value, as numpy sends its scalars.
 ///
-/// T, here and below, is bool, an integer of fixed size, float, double, Half, std::complex<float> or
-/// std::complex<double>.
+/// T, here and below, is bool, an integer of fixed size, float, double, Half, std::complex<float>
+/// or std::complex<double>.
 struct Array {
   std::string dtype;                 // "<f4" is float32; docs/codec.md lists them
   std::vector<std::uint32_t> shape;  // lengths of its dimensions
@@ -68,7 +68,8 @@ struct Array {
       throw Error("bad_message", "an array whose shape needs " + std::to_string(size) +
                                      " bytes has " + std::to_string(elements.size()));
     }
-    if (dtype == "|b1" && elements.find_first_not_of(std::string_view("\0\1", 2)) != elements.npos) {
+    constexpr std::string_view bools("\0\1", 2);
+    if (dtype == "|b1" && elements.find_first_not_of(bools) != elements.npos) {
       throw Error("bad_message", "a bool array has bytes that are neither 0 nor 1");
     }
   }

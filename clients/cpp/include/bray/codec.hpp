@@ -16,8 +16,8 @@ constexpr std::size_t kMaxMessageBytes = 16 * 1024 * 1024;
 
 /// Return a value as bytes.
 ///
-/// Throws Error, "bad_message": it is nested deeper than 32, a text is not UTF-8, or an array's shape
-/// does not fit its elements.
+/// Throws Error, "bad_message": it is nested deeper than 32, a text is not UTF-8, or an array's
+/// shape does not fit its elements.
 inline std::string encode(const Value& value) {
   std::string bytes;
   detail::put_value(bytes, value, detail::kMaxDepth);

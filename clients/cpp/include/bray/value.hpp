@@ -153,13 +153,15 @@ class Value {
   }
 
   Error unexpected(const char* wanted) const {
-    constexpr const char* kNames[] = {"nil",  "true or false", "an integer", "an integer", "a number",
-                                      "text", "bytes",         "an array",   "a list",     "a map"};
-    return Error("bad_message", std::string("expected ") + wanted + ", got " + kNames[held_.index()]);
+    constexpr const char* kNames[] = {"nil",      "true or false", "an integer", "an integer",
+                                      "a number", "text",          "bytes",      "an array",
+                                      "a list",   "a map"};
+    const char* const got = kNames[held_.index()];
+    return Error("bad_message", std::string("expected ") + wanted + ", got " + got);
   }
 
-  std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Binary, Array,
-               List, Map>
+  std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Binary,
+               Array, List, Map>
       held_;  // in the order of Type
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <complex>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -52,14 +53,16 @@ constexpr std::string_view dtype_of() {
 }
 
 /// Return the bytes that all elements of an array take. Throws Error, "bad_message".
-inline std::uint64_t elements_size(std::string_view dtype, const std::vector<std::uint32_t>& shape) {
+inline std::uint64_t elements_size(std::string_view dtype,
+                                   const std::vector<std::uint32_t>& shape) {
   std::uint64_t size = 0;
   for (const Dtype& known : kDtypes) {
     if (known.name == dtype) size = known.bytes;
   }
   if (size == 0) throw Error("bad_message", "an array of an unknown dtype");
   if (shape.size() > kMaxDimensions) {
-    throw Error("bad_message", "expected at most 32 dimensions, got " + std::to_string(shape.size()));
+    throw Error("bad_message",
+                "expected at most 32 dimensions, got " + std::to_string(shape.size()));
   }
   for (const std::uint32_t length : shape) {
     if (length != 0 && size > std::numeric_limits<std::uint64_t>::max() / length) {
