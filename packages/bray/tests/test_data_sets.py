@@ -13,6 +13,7 @@ import pytest
 
 from bray.algorithms import dqn
 from bray.sources import data_sets, demonstrations
+from bray.sources.data_set_readers import python_episodes
 from bray.sources.environments import read_spaces
 from bray.sources.replay_beginning import ReplayBeginning
 from bray.training.off_policy.offline import RecordedSourceConfig
@@ -20,7 +21,7 @@ from bray_actor import PolicyActor, PolicyConfig, Recorder, segment_spec
 from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_core import codec
 from bray_core.action_vector import step_specs
-from bray_core.errors import ConfigError, NotFoundError
+from bray_core.errors import ConfigError, NotFoundError, SpecError
 from bray_core.layout import Layout
 from bray_core.protocols import Answer
 from bray_server import InProcessClient
@@ -192,6 +193,56 @@ def test_bad_data_sets_are_refused(tmp_path: Path) -> None:
         RecordedSourceConfig(environment="CartPole-v1", mixture={"expert": 1, "play": 0})
     source = RecordedSourceConfig(environment="CartPole-v1", mixture={"minari:a-v0": 1, "b": 2})
     assert source.where == {"minari:a-v0": 1, str(Path("b").resolve()): 2}
+
+
+def _episode(**changed: Any) -> list[dict[str, Any]]:
+    whole = {
+        "observation": np.stack([seen(at) for at in range(4)]),
+        "action": np.ones(3, np.int64),
+        "reward": np.ones(3, np.float32),
+        "terminated": True,
+    }
+    return [whole, {**whole, **changed}]
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"action": [0, 2, 1]}, "step 1: action: expected choices from 0 to 1, got 2"),
+        ({"action": [0, 1, -1]}, "step 2: action: expected choices from 0 to 1, got -1"),
+        ({"action": np.zeros((3, 2), int)}, r"action: expected the shape \[\] of a step, got"),
+        ({"reward": [0, np.nan, 1]}, "step 1: reward: expected finite numbers, got nan"),
+        ({"observation": np.full((4, 4), np.inf)}, "step 0: observation: expected finite numbers"),
+        ({"observation": np.zeros((4, 3))}, r"observation: expected the shape \[4\] of a step"),
+    ],
+)
+def test_steps_that_nothing_can_learn_from_are_named(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], fault: str
+) -> None:
+    monkeypatch.setattr(python_episodes, "find_named_code", lambda *_: lambda: _episode(**changed))
+    wanted = f"^mine:function episode 1: {fault}"
+    with pytest.raises(SpecError, match=wanted):
+        data_sets.open_data_set("objects:mine:function", SPACES, gamma=GAMMA).steps(
+            1, data_sets.TRANSITION
+        )
+    buffer = data_sets.buffer_of(
+        "objects:mine:function",
+        SPACES,
+        leaves=data_sets.TRANSITION,
+        gamma=GAMMA,
+        batch_size=6,
+        seed=1,
+    )
+    with pytest.raises(SpecError, match=wanted):
+        buffer.pop()
+    buffer.close()
+
+
+def test_a_single_choice_may_be_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _episode(action=np.int64([[1], [0], [1]]))
+    monkeypatch.setattr(python_episodes, "find_named_code", lambda *_: lambda: made[1:])
+    found = rows("objects:mine:function")
+    assert found["action"].tolist() == [1, 0, 1]
 
 
 def test_steps_are_read_once_while_there_is_room(

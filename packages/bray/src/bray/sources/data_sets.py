@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bray.sources import demonstrations
+from bray.sources.data_set_readers.checked_steps import StepCheck
 from bray.sources.data_set_readers.minari_episodes import MinariEpisodes
 from bray.sources.data_set_readers.python_episodes import PythonEpisodes
 from bray.sources.data_set_readers.table_rows import TABLE_SUFFIXES, TableRows, tables
@@ -24,7 +25,7 @@ from bray_buffer.mixture import Mixture
 from bray_buffer.sources import SourceBuffer, SourceConfig
 from bray_core import nested
 from bray_core.action_vector import ActionVector
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.spaces import Spaces
 
@@ -100,6 +101,40 @@ class EpisodeFiles:
         return demonstrations.mean_return(self._folder)
 
 
+class CheckedDataSet:
+    """A data set whose steps are looked at as they are read.
+
+    Args:
+        data: the data set.
+        check: what looks at them.
+    """
+
+    def __init__(self, data: DataSet, check: StepCheck) -> None:
+        self._data = data
+        self._check = check
+        self.num_units = data.num_units
+
+    def steps(self, unit: int, leaves: Sequence[str]) -> Nested | None:
+        """Return the steps of a unit.
+
+        Raises:
+            SpecError: nothing can learn from them; names the unit, the step and the leaf.
+        """
+        try:
+            found = self._data.steps(unit, leaves)
+            return None if found is None else self._check.checked(found)
+        except SpecError as error:
+            raise SpecError(f"{self.describe(unit)}: {error}") from error
+
+    def describe(self, unit: int) -> str:
+        """Return where a unit comes from."""
+        return self._data.describe(unit)
+
+    def mean_return(self) -> float:
+        """Return the mean sum of rewards of the episodes."""
+        return self._data.mean_return()
+
+
 def _has_outcome(step: Mapping[str, Any]) -> bool:
     return step["next_observation"] is not None and not np.isnan(step["reward"])
 
@@ -121,6 +156,11 @@ def open_data_set(
         NotFoundError: the Minari data set is not on this machine.
         MissingExtraError: a package that reads it is not installed.
     """
+    check = StepCheck(spaces, sample_spec(spaces, leaves))
+    return CheckedDataSet(_opened(where, spaces, gamma, leaves), check)
+
+
+def _opened(where: str, spaces: Spaces, gamma: float, leaves: Sequence[str]) -> DataSet:
     actions = ActionVector(spaces.action, spaces.origin)
     if where.startswith(_MINARI):
         return MinariEpisodes(where.removeprefix(_MINARI), actions, gamma)
@@ -150,10 +190,13 @@ class DataSetSource:
         self._left = _MOST_CACHED_BYTES
         self.num_units = data.num_units
 
-    def read(self, units: Sequence[int]) -> Iterator[Nested]:
-        """Yield the steps of units, leaves `[n, …]`."""
+    def read(self, units: Sequence[int]) -> Iterator[Nested | SpecError]:
+        """Yield the steps of units, leaves `[n, …]`, or what is wrong with one's."""
         for unit in units:
-            rows = self._kept[unit] if unit in self._kept else self._first_read(unit)
+            try:
+                rows = self._kept[unit] if unit in self._kept else self._first_read(unit)
+            except SpecError as error:  # names the unit
+                rows = error
             if rows is not None:
                 yield rows
 

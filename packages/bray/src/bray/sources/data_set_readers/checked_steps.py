@@ -1,0 +1,70 @@
+"""Steps of a data set, looked at as they are read: one that nothing can learn from is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bray_core import nested
+from bray_core.action_vector import ActionVector
+from bray_core.errors import SpecError
+from bray_core.nested import Nested
+from bray_core.spaces import Spaces
+
+_MAY_BE_NAN = "return"
+"""Leaf that is NaN where an episode was cut: nobody knows it."""
+
+
+class StepCheck:
+    """Finds what the spaces of a data set do not have: other shapes, other choices, no numbers.
+
+    Args:
+        spaces: what was seen and done.
+        spec: nested `ArraySpec`s of a step.
+    """
+
+    def __init__(self, spaces: Spaces, spec: Nested) -> None:
+        actions = ActionVector(spaces.action, spaces.origin)
+        self._is_one_choice = actions.is_one
+        self._shapes = {path: leaf.shape for path, leaf in nested.items(spec)}
+        greatest = np.asarray(actions.sizes, int) - 1
+        self._greatest = {"action": greatest[0] if actions.is_one else greatest}
+        """Greatest number of each choice; they begin at 0."""
+        for name in ("observation", "next_observation"):
+            for path, leaf in nested.items(spaces.observation, name):
+                if leaf.kind == "category":
+                    self._greatest[path] = np.reshape(np.asarray(leaf.sizes) - 1, leaf.shape)
+
+    def checked(self, steps: Any) -> Nested:
+        """Return the steps, leaves `[n, …]`. A single choice may come as `[n, 1]`.
+
+        Raises:
+            SpecError: names the step, the leaf, what was expected and what it holds.
+        """
+        action = steps["action"]
+        if self._is_one_choice and action.shape[1:] == (1,):
+            steps = {**steps, "action": action[:, 0]}
+        # What was seen next is seen at the step after it, too, and named there.
+        for path, leaf in sorted(nested.items(steps), key=lambda one: one[0].startswith("next_")):
+            shape = self._shapes.get(path, leaf.shape[1:])
+            if leaf.shape[1:] != shape:
+                got = list(leaf.shape[1:])
+                raise SpecError(f"{path}: expected the shape {list(shape)} of a step, got {got}")
+            if leaf.dtype.kind == "f" and path != _MAY_BE_NAN:
+                _refuse(path, leaf, ~np.isfinite(leaf), "finite numbers")
+            if (greatest := self._greatest.get(path)) is not None:
+                # Of an action with reals, too, the choices come first.
+                choices = leaf[:, : len(greatest)] if path == "action" and greatest.ndim else leaf
+                wrong = (choices < 0) | (choices > greatest)
+                _refuse(path, choices, wrong, f"choices from 0 to {greatest}")
+        return steps
+
+
+def _refuse(path: str, leaf: Any, is_wrong: Any, expected: str) -> None:
+    if is_wrong.any():
+        step = int(np.nonzero(is_wrong)[0][0])
+        raise SpecError(
+            f"step {step}: {path}: expected {expected}, got {leaf[is_wrong][0]:g}: mend the data "
+            "set, or leave this out"
+        )
