@@ -13,7 +13,7 @@ from bray_actor import Runner, segment_spec
 from bray_actor.runners.parallel_teams import ParallelTeams
 from bray_actor.runners.team_environments import AgentEnvironment, TeamEnvironment
 from bray_actor.spaces import spec_of
-from bray_core.errors import ConfigError
+from bray_core.errors import BrayError, ConfigError
 from bray_core.layout import Layout, Packed
 from bray_core.protocols import Answer
 
@@ -215,6 +215,77 @@ def test_an_agent_that_has_left_sees_zeros_and_gets_nothing() -> None:
     for step in (first, second):
         assert not step.terminated[0]
         assert not step.truncated[0]
+
+
+class Failing(Meeting):
+    """Fails in a way, at the second step of the first one made, or at its first reset."""
+
+    made = 0
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        Failing.made += 1
+        self.way = way if Failing.made == 1 else ""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        if self.way == "reset":
+            raise RuntimeError("no window")
+        return super().reset(seed, options)
+
+    def state(self) -> Any:
+        return super().state() * (np.nan if self.way == "state" and self.count == 2 else 1)
+
+    def step(self, actions: dict[str, int]) -> Any:
+        seen, reward, *ends = super().step(actions)
+        if self.count == 2 and self.way == "raise":
+            raise RuntimeError("the physics")
+        if self.count == 2 and self.way == "reward":
+            reward["left"] = np.nan
+        if self.count == 2 and self.way == "observation":
+            seen["right"][0, 0] = np.nan
+        return seen, reward, *ends
+
+
+@pytest.mark.parametrize("way", ["raise", "reward", "observation", "state"])
+def test_a_team_that_fails_is_made_anew_and_its_episode_truncated(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Failing, "made", 0)
+    teams = ParallelTeams(lambda: Failing(way), 2)
+    teams.reset(np.ones(2, bool), 2)
+    apart = np.where(teams.look().state[:, :1] < 0, [[0, 2]], [[2, 0]])
+    teams.step(apart)
+    before = teams.look()
+    failed = teams.step(apart)
+    assert (failed.truncated.tolist(), failed.terminated.tolist()) == ([True, False], [False] * 2)
+    assert failed.reward[0] == 0
+    np.testing.assert_array_equal(teams.look().agents[0], before.agents[0])
+    assert (teams.look().agents[1] != before.agents[1]).any(), "the other one goes on"
+    teams.reset(failed.truncated)
+    assert not teams.step(apart).truncated.any()
+    assert Failing.made == 3
+
+
+def test_a_team_that_cannot_begin_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Failing, "made", 0)
+    teams = ParallelTeams(lambda: Failing("reset"), 1)
+    teams.reset(np.ones(1, bool), 2)
+    assert teams.look().agents.any()
+
+
+def test_a_team_that_keeps_failing_ends_the_run_by_its_name() -> None:
+    class Broken(Meeting):
+        def step(self, actions: dict[str, int]) -> Any:
+            raise RuntimeError("the physics")
+
+    teams = ParallelTeams(Broken, 1, "broken-v0")
+    every = np.ones(1, bool)
+    teams.reset(every, 1)
+    for _ in range(10):
+        assert teams.step(np.zeros((1, M), int)).truncated.all()
+        teams.reset(every)
+    with pytest.raises(BrayError, match=r"broken-v0 failed 11 times .* RuntimeError: the physics"):
+        teams.step(np.zeros((1, M), int))
 
 
 def test_what_is_no_team_is_refused() -> None:

@@ -26,14 +26,18 @@ def check_step(outcome: Any) -> None:
     """
     if type(outcome) is not tuple or len(outcome) != 5:
         _check_parts("step", outcome, _STEP)
-    reward = outcome[1]
+    check_reward(outcome[1])
+    if type(outcome[4]) is not dict and not isinstance(outcome[4], Mapping):
+        raise SpecError(f"step: info: expected a dict, got {_shown(outcome[4])}")
+
+
+def check_reward(reward: Any) -> None:
+    """Refuse a reward that no buffer takes. Raises SpecError: it is no finite number of float32."""
     if getattr(reward, "shape", ()) or not _is_finite(reward):
         raise SpecError(
             f"step: reward: expected a finite number, got {_shown(reward)} (rewards are float32, "
             f"up to {_MOST:.2g})"
         )
-    if type(outcome[4]) is not dict and not isinstance(outcome[4], Mapping):
-        raise SpecError(f"step: info: expected a dict, got {_shown(outcome[4])}")
 
 
 def check_reset(space: Any, outcome: Any) -> None:

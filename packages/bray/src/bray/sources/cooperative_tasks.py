@@ -198,7 +198,7 @@ def make_teams(source: TeamSourceConfig, num_teams: int) -> Teams:
         return Spread(num_teams, sees_others=task == "spread")
     spec = MultiAgentSpec(environment=task, kwargs=source.kwargs, wrappers=source.wrappers)
     try:
-        return ParallelTeams(spec.make_parallel, num_teams)
+        return ParallelTeams(spec.make_parallel, num_teams, str(spec))
     except ConfigError as error:
         if near := closest(task, TASKS):
             raise ConfigError(f"{error}{near}") from error
