@@ -66,6 +66,14 @@ def test_errors_name_the_leaf() -> None:
         nested.check({}, {"x": ArraySpec(np.dtype("float32"), ())})
 
 
+def test_big_endian_numbers_are_refused_with_the_cure() -> None:
+    given = {"x": np.zeros(3, ">f4")}
+    wanted = {"x": nested.ArraySpec(np.dtype(np.float32), (3,))}
+    with pytest.raises(SpecError, match=r"got >f4 .*big-endian, \.astype\('float32'\) turns them"):
+        nested.check(given, wanted)
+    nested.check({"x": given["x"].astype("float32")}, wanted)
+
+
 def test_a_tree_of_very_many_leaves_is_not_named_leaf_by_leaf() -> None:
     """Paths of 100,000 characters each would be 1 GB."""
     tree = {"k" * 100_000: [1] * 10_000, "x": np.zeros(3)}

@@ -166,7 +166,12 @@ def check(
         if not fits:
             wanted = f"({', '.join(str(n) for n in shape)}{',' if len(shape) == 1 else ''})"
             has = f"{leaf.dtype} {leaf.shape}" if hasattr(leaf, "dtype") else type(leaf).__name__
-            raise SpecError(f"{path or 'tree'}: expected {leaf_spec.dtype} {wanted}, got {has}")
+            cure = ""
+            if has.startswith(">"):  # numpy's mark of a big-endian dtype
+                cure = f": its bytes are big-endian, .astype('{leaf_spec.dtype}') turns them"
+            raise SpecError(
+                f"{path or 'tree'}: expected {leaf_spec.dtype} {wanted}, got {has}{cure}"
+            )
 
 
 def stack(trees: Sequence[Nested], axis: int = 0) -> Nested:
