@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import own_sources
 import pytest
@@ -15,7 +16,7 @@ from test_composition_runs import run_of
 
 import bray
 from bray.composition.train import train_composition
-from bray.sources.source_kind import SourceKindPlay
+from bray.sources.source_kind import SourceKindPlay, find_source_kind
 from bray.templates.loading import load
 from bray_core import cli
 from bray_core.errors import ConfigError
@@ -151,6 +152,17 @@ def test_a_source_needs_somebody_who_learns(tmp_path: Path) -> None:
     words = r"sources\.idle: expected an agent that learns, got none"
     with pytest.raises(ConfigError, match=words):
         run_of(tmp_path, text.replace("goal: {agent", f"{idle}goal: {{agent"))
+
+
+@pytest.mark.parametrize("results", [7, [], [1.0, float("nan")], ["much"]])
+def test_results_of_an_evaluation_are_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, results: Any
+) -> None:
+    found = find_source_kind(f"{HERE}:PoleSource")
+    monkeypatch.setattr(found, "evaluate", lambda self, seats, **_: results)
+    words = r"sources\.source: PoleSource\.evaluate: expected the results of one episode or more"
+    with pytest.raises(ConfigError, match=words):
+        run_of(tmp_path, POLE.replace("max_frames: 300", "max_frames: 64"))
 
 
 def test_its_settings_are_checked_as_any_others(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 from bray_core.errors import ConfigError
+from bray_core.files.json_file import finite
 from bray_core.files.saved_file import write_atomic
 from bray_core.settings.ranges import PositiveFloat, PositiveInt, Range, check_fields
 from bray_core.trials.trial import RESULT
@@ -184,6 +185,8 @@ AnyOutcome = TypeVar("AnyOutcome", bound=Outcome)
 
 def conclude(trial: Path, outcome: AnyOutcome) -> AnyOutcome:
     """Write an outcome to a trial's `result.json`, where `bray view` finds it; return it."""
-    text = json.dumps(asdict(outcome), indent=1)
+    # JSON has no −∞, which the mean is where no episode has ended.
+    known = {**asdict(outcome), "evaluation_return": finite(outcome.evaluation_return)}
+    text = json.dumps(known, indent=1)
     write_atomic(trial / RESULT, text.encode())
     return outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,6 +18,7 @@ from bray.templates.composition import SourcePart
 from bray.training.evaluation import EVALUATION_SEED
 from bray.training.learner import Learner
 from bray_actor.multi_agent.seat import Seat
+from bray_core.errors import ConfigError
 
 
 class OwnSource:
@@ -70,6 +72,9 @@ class OwnSource:
         Args:
             main: name of the learner that is evaluated.
             goal: says how many episodes there are.
+
+        Raises:
+            ConfigError: the source returns something else.
         """
         found: type[SourceKind[Any]] = find_source_kind(self._part.kind)
         if found.evaluate is SourceKind.evaluate:
@@ -78,9 +83,23 @@ class OwnSource:
         with ExitStack() as stack:
             snapshots = snapshot_seats(self._learners, rows, stack)
             seats = self._seated(snapshots)
-            return found(self._part.config).evaluate(
+            results: Any = found(self._part.config).evaluate(
                 seats,
                 agents=[agent for agent, seat in seats.items() if seat.name == main],
                 episodes=goal.evaluation_episodes,
                 seed=self._roster.composition.seed + EVALUATION_SEED,
             )
+        return None if results is None else self._checked(found, results)
+
+    def _checked(self, found: type[Any], results: Any) -> list[float]:
+        try:
+            numbers = [float(one) for one in results]
+        except (TypeError, ValueError):  # no sequence, or not of numbers
+            numbers = []
+        if not numbers or not all(map(math.isfinite, numbers)):
+            raise ConfigError(
+                f"sources.{self._part.name}: {found.__name__}.evaluate: expected the results of "
+                f"one episode or more, finite numbers, got {results!r:.100}: return None where the "
+                "returns of training shall decide"
+            )
+        return numbers

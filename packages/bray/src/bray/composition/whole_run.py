@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from bray.templates.callbacks import make_callbacks
 from bray.templates.template import Template
 from bray.training.algorithm import load_algorithm
 from bray.training.deploy import export_best
+from bray_core.files.json_file import finite
 from bray_core.trials.trial import RESULT, Trial
 from bray_model import ExportReport
 
@@ -81,8 +83,9 @@ def already_reached(trial: Path, goal: Goal) -> str | None:
     if not (trial / RESULT).is_file():
         return None
     result = Trial(trial).result()
-    mean, frames = result.get("evaluation_return"), result.get("frames", 0)
-    if not result.get("reached") or not isinstance(mean, int | float):
+    mean, frames = finite(result.get("evaluation_return")), result.get("frames", 0)
+    mean = -math.inf if mean is None else mean
+    if not result.get("reached"):
         return None
     if goal.wanted is None:
         if frames < goal.budget:

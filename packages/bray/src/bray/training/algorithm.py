@@ -8,10 +8,11 @@ belong to the configs of the other parts, for which it only gives defaults.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, get_args
 
 from bray import registry
 from bray.goal import Goal, Outcome
@@ -22,7 +23,8 @@ from bray.sources.config import ActorConfig, EnvironmentSourceConfig
 from bray.sources.simulator_ports import SimulatorPorts
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, ConfigError
-from bray_core.settings.choice import nearest
+from bray_core.settings.choice import check_choice, nearest
+from bray_trainer.hooks import TrainerHooks
 
 C = TypeVar("C")
 
@@ -255,6 +257,14 @@ def _check_declaration(name: str, algorithm: type[Algorithm[Any]]) -> None:
             raise ConfigError(
                 f"algorithm: {name!r}: expected an attribute {attribute} of the class, got none"
             )
+    check_choice(f"algorithm: {name!r}: pacing", algorithm.pacing, get_args(Pacing))
+    _check_calls(name, algorithm)
+    trainer = getattr(algorithm, "trainer", None)
+    if getattr(trainer, "loss", None) is TrainerHooks.loss:
+        raise ConfigError(
+            f"algorithm: {name!r}: trainer: expected a method loss(batch, step) of {trainer}, "
+            "got none"
+        )
     classes = {part: algorithm.config_of(part) for part in PARTS}
     if hasattr(algorithm, "trainer") and classes["trainer"] is NoSettings:
         raise ConfigError(
@@ -266,8 +276,32 @@ def _check_declaration(name: str, algorithm: type[Algorithm[Any]]) -> None:
             raise ConfigError(
                 f"algorithm: {name!r}: configs[{part!r}]: expected a dataclass, got {kind!r}"
             )
+        if not kind.__dataclass_params__.frozen:
+            raise ConfigError(
+                f"algorithm: {name!r}: configs[{part!r}]: expected a frozen dataclass, got "
+                f"{kind!r}: write @dataclass(frozen=True, kw_only=True) above it"
+            )
     if missing := sorted(getattr(algorithm, "__abstractmethods__", ())):
         raise ConfigError(f"algorithm: {name!r}: expected methods {', '.join(missing)}, got none")
+
+
+def _check_calls(name: str, algorithm: type[Algorithm[Any]]) -> None:
+    """Refuse methods that cannot be called as they are called before anything is made."""
+    of_class = "a class method "
+    for method, kind, called, arguments in (
+        ("__init__", "one ", algorithm, ("parts",)),
+        ("defaults", of_class, algorithm.defaults, ("task",)),
+        ("variant_defaults", of_class, algorithm.variant_defaults, ("variant", "task")),
+        ("config_of", of_class, algorithm.config_of, ("part",)),
+    ):
+        signature = inspect.signature(called)
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise ConfigError(
+                f"algorithm: {name!r}: {method}: expected {kind}that takes "
+                f"({', '.join(arguments)}), got {signature}"
+            ) from error
 
 
 def task_id(task: str) -> str:
