@@ -310,6 +310,17 @@ def test_the_schedule_goes_by_replays():
     assert trainer.optimizer.param_groups[0]["lr"] == 0.25
 
 
+def test_a_replay_that_becomes_no_batches_is_told():
+    class Silent(Mean):
+        def handle(self, replay):
+            return None
+
+    with pytest.raises(
+        SpecError, match=r"Silent.handle: expected an iterable of .*got None"
+    ):
+        make(Source(4), Silent).run(1)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -322,7 +333,8 @@ def test_the_schedule_goes_by_replays():
             {"precision": "bf61"},
             "expected one of fp32, bf16, fp16, got 'bf61', did you mean 'bf16'",
         ),
-        ({"seed": -1}, "seed: expected 0 or more, got -1"),
+        ({"seed": -1}, r"seed: expected 0 to 9.0072e\+15, got -1"),
+        ({"seed": 2**70}, r"seed: expected 0 to 9.0072e\+15, got 11805"),
     ],
 )
 def test_settings_that_make_no_sense(settings, message):

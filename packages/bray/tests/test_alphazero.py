@@ -147,6 +147,8 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
         alphazero.AlphaZero.of("tic-tac-toe", num_games=0)
     with pytest.raises(ConfigError, match=r"hidden: expected numbers of 1 or more, got \(0,\)"):
         alphazero.AlphaZero.of("tic-tac-toe", hidden=(0,))
+    with pytest.raises(ConfigError, match=r"^buffer\.capacity: expected 4,096 or more, .* got 5"):
+        alphazero.AlphaZero.of("connect-four", capacity=5)
     with bray.init(tmp_path, "x") as run, pytest.raises(ConfigError, match="task: expected"):
         alphazero.AlphaZero.of("go").train(run, goal=goal(1))
 

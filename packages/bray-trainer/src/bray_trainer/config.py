@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bray_core.errors import ConfigError
-from bray_core.settings.ranges import NonNegativeInt, PositiveFloat, PositiveInt, check_fields
+from bray_core.settings.ranges import (
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    check_fields,
+)
 
 Precision = Literal["fp32", "bf16", "fp16"]
 WhenNotFinite = Literal["stop", "skip"]
@@ -66,7 +72,7 @@ class TrainerConfig:
     threads: PositiveInt | None = None
     """CPU threads of torch in the trainer's process (`torch.set_num_threads`), set whenever it
     begins to train; None leaves them alone."""
-    seed: NonNegativeInt | None = None
+    seed: Seed | None = None
     """Seed of the global generators of python, numpy and torch, set at the first start; None
     leaves them alone."""
 

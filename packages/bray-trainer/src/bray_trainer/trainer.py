@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from bray_core import metrics
-from bray_core.errors import ClosedError, ConfigError, DeadlineError
+from bray_core.errors import ClosedError, ConfigError, DeadlineError, SpecError
 from bray_core.process import memory
 from bray_core.protocols import BufferProtocol, ModelProtocol
 from bray_trainer.arguments import (
@@ -346,7 +346,13 @@ class Trainer(TrainerHooks):
 
     def _batches(self, replay: Replay) -> Iterator[list[Any]]:
         """Yield the batches of each step; the time of making them is one phase."""
-        steps = iter(group_batches(self.handle(replay), self.config.accumulate))
+        found: object = self.handle(replay)
+        if not isinstance(found, Iterable):
+            raise SpecError(
+                f"{type(self).__name__}.handle: expected an iterable of batches, got "
+                f"{found!r:.100}: yield each batch, or return a list of them"
+            )
+        steps = iter(group_batches(found, self.config.accumulate))
         while True:
             with self._timer.on_host("handle"):
                 batches = next(steps, None)

@@ -96,6 +96,8 @@ NonNegativeInt: TypeAlias = Annotated[int, Range(minimum=0)]
 NonNegativeFloat: TypeAlias = Annotated[float, Range(minimum=0)]
 Fraction: TypeAlias = Annotated[float, Range(minimum=0, maximum=1)]
 Port: TypeAlias = Annotated[int, Range(minimum=0, maximum=65535)]
+Seed: TypeAlias = Annotated[int, Range(minimum=0, maximum=2**53)]
+"""What begins draws: a number that JSON holds and all generators take, with room for its sums."""
 LayerSizes: TypeAlias = Annotated[tuple[int, ...], Range(minimum=1)]
 """Units of a network's layers, one or more of them."""
 

@@ -41,6 +41,7 @@ from bray_algo.losses.alphazero import loss as alphazero_loss
 from bray_algo.search import alphazero
 from bray_algo.search.mcts import SearchConfig
 from bray_buffer import ReplayConfig
+from bray_core.errors import ConfigError
 from bray_core.layout import Packed
 from bray_core.protocols import BufferProtocol
 from bray_core.settings.ranges import (
@@ -269,6 +270,20 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
             "trainer.evaluate_every": 20_000,
         }
 
+    @property
+    def _least_positions(self) -> int:
+        """Positions before the first training: half of those of a replay."""
+        return max(1, self.config.minibatches * self.config.minibatch_size // 2)
+
+    def check(self) -> None:
+        """Refuse a replay that never holds what the first training waits for; see `Algorithm`."""
+        least, capacity = self._least_positions, self.parts.buffer.capacity
+        if capacity < least:
+            raise ConfigError(
+                f"buffer.capacity: expected {least:,} or more, half of trainer.minibatches × "
+                f"trainer.minibatch_size, got {capacity}: raise it or lower these"
+            )
+
     def replay(self, seed: int, *, keeps_proportion: bool) -> ReplayConfig:
         """Return the replay's settings: on Ray it has to keep playing and training together."""
         size = self.config.minibatches * self.config.minibatch_size
@@ -276,7 +291,7 @@ class AlphaZero(Algorithm[AlphaZeroConfig]):
         return ReplayConfig(
             capacity=self.parts.buffer.capacity,
             batch_size=size,
-            min_size=size // 2,
+            min_size=self._least_positions,
             seed=seed,
             samples_per_insert=samples if keeps_proportion else None,
             error_margin=4.0 * size if keeps_proportion else None,

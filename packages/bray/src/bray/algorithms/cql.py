@@ -34,7 +34,7 @@ from bray_algo.networks.polyak import polyak_
 from bray_core import nested
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.settings.ranges import NonNegativeFloat, PositiveFloat, PositiveInt
+from bray_core.settings.ranges import FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt
 from bray_core.spaces import Spaces
 from bray_trainer import to_torch
 
@@ -51,7 +51,7 @@ class CQLConfig(OfflineConfig):
     actions are estimated. More are steadier and dearer. 4 to 20. A single choice needs none."""
     alpha: PositiveFloat = 0.2
     """SAC's temperature at the start, the weight of the entropy of real actions. 0.05 to 1."""
-    target_entropy: float | None = None
+    target_entropy: FiniteFloat | None = None
     """Entropy that SAC's temperature aims at for real actions, in nats; None: −(number of action
     dimensions)."""
 

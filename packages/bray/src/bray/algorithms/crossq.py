@@ -26,7 +26,7 @@ from bray_algo.networks.batch_renorm import renormed_mlp
 from bray_core import nested
 from bray_core.layout import Packed
 from bray_core.nested import Nested
-from bray_core.settings.ranges import LayerSizes, PositiveFloat, PositiveInt
+from bray_core.settings.ranges import FiniteFloat, LayerSizes, PositiveFloat, PositiveInt
 from bray_core.settings.schedule import value_at
 from bray_core.spaces import Spaces
 
@@ -53,7 +53,7 @@ class CrossQConfig(PolicyAndCriticsConfig):
     alpha: PositiveFloat = 0.2
     """Temperature at the start: weight of the entropy beside the return. It is learnt from there;
     too large a start explores long, too small a one hardly. 0.05 to 1."""
-    target_entropy: float | None = None
+    target_entropy: FiniteFloat | None = None
     """Entropy that the temperature aims at, of the actions scaled to (−1, 1), in nats. Higher
     explores more. None: −(number of action dimensions)."""
 

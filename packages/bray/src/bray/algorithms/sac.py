@@ -34,7 +34,7 @@ from bray_algo.distributions import squashed_gaussian
 from bray_algo.losses import sac, sac_discrete
 from bray_core.action_vector import ActionVector
 from bray_core.nested import Nested
-from bray_core.settings.ranges import PositiveFloat, Range
+from bray_core.settings.ranges import FiniteFloat, PositiveFloat, Range
 from bray_core.spaces import Spaces
 
 _TAU, _TAU_OF_CHOICES = 0.005, 0.02
@@ -55,7 +55,7 @@ class SACConfig(PolicyAndCriticsConfig):
     alpha: PositiveFloat = 0.2
     """Temperature at the start: weight of the entropy beside the return. It is learnt from there;
     too large a start explores long, too small a one hardly. 0.05 to 1."""
-    target_entropy: float | None = None
+    target_entropy: FiniteFloat | None = None
     """Entropy that the temperature aims at, in nats: of reals that of the actions scaled to
     (−1, 1). Higher explores more; too high and the policy never settles. None: −(number of action
     dimensions) or, of a choice among A allowed actions, half of log A."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from bray.templates.composition import Composition, LearnerPart, SourcePart
 from bray.templates.written_parts import PLURALS
-from bray_core.errors import BrayError, CapacityError, ConfigError, NotFoundError
+from bray_core.errors import CapacityError, ConfigError, NotFoundError
 
 _HEAD = re.compile(r"([A-Za-z_]\w*)((?:\.[\w*-]+|\[\d+\])*): ")
 _NO_MEMORY = "allocate memory"
@@ -85,21 +85,30 @@ class PartNames:
 def errors_of(parts: PartNames) -> Iterator[None]:
     """Tell what is wrong with parts by the template's names; memory that is refused, too."""
     try:
-        yield
+        with memory_errors_of(parts.main):
+            yield
     except NotFoundError as error:
         raise NotFoundError(parts.told(str(error))) from error
     except ConfigError as error:
         raise ConfigError(parts.told(str(error))) from error
-    except MemoryError as error:
-        raise _too_large(parts, error) from error
-    except RuntimeError as error:
-        if _NO_MEMORY not in str(error):
+
+
+@contextmanager
+def memory_errors_of(what: str) -> Iterator[None]:
+    """Tell in words that the system refuses memory.
+
+    Args:
+        what: what asks for it, for the message.
+
+    Raises:
+        CapacityError: there is not enough for the settings.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and _NO_MEMORY not in str(error):
             raise
-        raise _too_large(parts, error) from error
-
-
-def _too_large(parts: PartNames, error: Exception) -> BrayError:
-    words = str(error).splitlines()[0][:200] or "no memory is left"
-    return CapacityError(
-        f"{parts.main}: expected settings that fit into this machine's memory: {words}"
-    )
+        words = (str(error) or "no memory is left").splitlines()[0][:200]
+        raise CapacityError(
+            f"{what}: expected settings that fit into this machine's memory: {words}"
+        ) from error

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import torch
 
 from bray.composition.exports import export_all
+from bray.composition.part_errors import memory_errors_of
 from bray.composition.train import train_composition
 from bray.goal import Goal, Outcome
 from bray.retention import RetentionPolicy
@@ -58,10 +59,12 @@ def run_template(
         for callback in make_callbacks(template.callbacks):
             run.listen(callback)
         if composition is not None:
-            outcome = train_composition(run, composition, goal)
+            with memory_errors_of("template"):
+                outcome = train_composition(run, composition, goal)
             return outcome, export_all(run, composition) if exports(outcome) else None
         assert algorithm is not None, "a template of the short form has one"
-        outcome = algorithm.train(run, goal=goal, seed=template.seed)
+        with memory_errors_of(template.algorithm):
+            outcome = algorithm.train(run, goal=goal, seed=template.seed)
         return outcome, export_best(run, type(algorithm)) if exports(outcome) else None
 
 

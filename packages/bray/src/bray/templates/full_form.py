@@ -38,7 +38,7 @@ from bray_buffer import BufferConfig, ReplayConfig
 from bray_core.errors import ConfigError
 from bray_core.metrics.named_sinks import SinkEntry, check_entries
 from bray_core.settings.choice import closest
-from bray_core.settings.ranges import NonNegativeInt, check_fields
+from bray_core.settings.ranges import Seed, check_fields
 from bray_core.settings.settings_build import SettingsBuilder
 from bray_core.settings.settings_load import COMMAND_LINE, from_environment, overridden
 from bray_core.settings.settings_tree import Value, override
@@ -52,7 +52,7 @@ class WholeSettings:
     """What is no part of a template."""
 
     enable: Enable = "train"
-    seed: NonNegativeInt = 1
+    seed: Seed = 1
     goal: Goal = field(default_factory=Goal)
     keep: RetentionPolicy = field(default_factory=RetentionPolicy)
     callbacks: tuple[NamedCallback, ...] = field(default=(), metadata={"description": CALLBACKS})

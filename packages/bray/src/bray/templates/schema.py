@@ -19,6 +19,7 @@ from bray.training.recorded_policy import RecordedPolicy
 from bray_core.errors import ConfigError
 from bray_core.metrics.named_sinks import check_entries
 from bray_core.settings.json_schema import descriptions
+from bray_core.settings.ranges import Seed, check_value
 
 CALLBACKS = (
     "Classes of yours that are told how training goes, and may end it: `module:Class` or "
@@ -204,8 +205,7 @@ def template_of(loaded: Any) -> Template:
     Raises:
         ConfigError: a value is out of range, or two do not go together; begins with a dotted name.
     """
-    if loaded.seed < 0:
-        raise ConfigError(f"seed: expected 0 or more, got {loaded.seed}")
+    check_value("seed", loaded.seed, Seed)
     algorithm = load_algorithm(loaded.algorithm)
     _check_goal(loaded.goal, algorithm)
     made = Template(

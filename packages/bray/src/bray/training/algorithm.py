@@ -276,7 +276,8 @@ def _check_declaration(name: str, algorithm: type[Algorithm[Any]]) -> None:
             raise ConfigError(
                 f"algorithm: {name!r}: configs[{part!r}]: expected a dataclass, got {kind!r}"
             )
-        if not kind.__dataclass_params__.frozen:
+        parameters: Any = getattr(kind, "__dataclass_params__", None)
+        if not parameters.frozen:
             raise ConfigError(
                 f"algorithm: {name!r}: configs[{part!r}]: expected a frozen dataclass, got "
                 f"{kind!r}: write @dataclass(frozen=True, kw_only=True) above it"
