@@ -71,6 +71,12 @@ def test_a_value_out_of_range_is_refused_in_words(field: str, value: Any, words:
     assert str(refused.value).startswith(words)
 
 
+def test_a_number_beyond_all_floats_is_refused_in_words() -> None:
+    for value in (10**400, -(10**5000)):
+        with pytest.raises(ConfigError, match=r"^epochs: expected 1 or more, .* over"):
+            ExampleConfig(epochs=value)
+
+
 def test_what_is_in_range_is_taken() -> None:
     taken = ExampleConfig(epochs=np.int64(3), rate=np.float32(0.5), clip=1.0, hidden=(8,), gamma=1)
     assert taken.epochs == 3

@@ -219,7 +219,12 @@ def _check_number(name: str, value: Any, rule: _Rule) -> None:
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ConfigError(f"{name}: expected {words}, got {value!r}")
     assert rule.range is not None
-    if float(value) not in rule.range:
+    try:
+        is_within = float(value) in rule.range
+    except OverflowError:
+        wanted = rule.range.words()
+        raise ConfigError(f"{name}: expected {wanted}, got a number of over 300 digits") from None
+    if not is_within:
         raise ConfigError(f"{name}: expected {rule.range.words()}, got {value}")
 
 
