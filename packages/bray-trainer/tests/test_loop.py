@@ -315,9 +315,7 @@ def test_a_replay_that_becomes_no_batches_is_told():
         def handle(self, replay):
             return None
 
-    with pytest.raises(
-        SpecError, match=r"Silent.handle: expected an iterable of .*got None"
-    ):
+    with pytest.raises(SpecError, match=r"Silent.handle: expected an iterable of .*got None"):
         make(Source(4), Silent).run(1)
 
 

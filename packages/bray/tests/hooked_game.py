@@ -98,3 +98,10 @@ def by_progress(progress: Progress) -> dict[str, Any]:
 def no_settings(progress: Progress) -> Any:
     """Return what is no curriculum."""
     return {"difficulty": object()}
+
+
+def fails_late(progress: Progress) -> dict[str, Any]:
+    """Raise once something was played."""
+    if progress.frames:
+        raise KeyError("late")
+    return {}

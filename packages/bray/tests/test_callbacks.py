@@ -322,6 +322,11 @@ class TestCurriculum:
         with pytest.raises(ConfigError, match=message):
             Curriculum(name)
 
+    def test_a_function_that_raises_is_named(self, tmp_path: Path) -> None:
+        words = r"^source\.curriculum: hooked_game:fails_late: KeyError: 'late' \(hooked_game\.py"
+        with pytest.raises(ConfigError, match=words):
+            run_ppo(tmp_path, 512, curriculum="hooked_game:fails_late")
+
     def test_a_function_returns_settings(self) -> None:
         progress = Progress(frames=2048, seconds=0.0, figures={})
         assert Curriculum("hooked_game:by_progress").at(progress) == {"difficulty": 2}

@@ -38,7 +38,7 @@ class Rounds:
 
 
 def source(rounds: Rounds, version: int = 1, demonstrate: Any = None, **settings: Any) -> Any:
-    trainer = SimpleNamespace(replays=0, is_supervised_over=False)
+    trainer = SimpleNamespace(replays=0, supervised_steps=0, is_supervised_over=False)
     queue = RowQueue(99)
     made = TextSource(
         rounds,
@@ -62,7 +62,34 @@ def test_a_run_whose_groups_are_all_equal_ends_and_says_why() -> None:
     one = source(Rounds([sample(0.0, 0), sample(0.0, 0)]))
     for _ in range(FIRST_ROUNDS - 1):
         one.source.collect(1)
-    with pytest.raises(BrayError, match=r"first 20 rounds 0\.0% of the groups had rewards that di"):
+    with pytest.raises(BrayError, match=r"first 20 rounds 0\.00% of the groups had rewards that d"):
+        one.source.collect(1)
+
+
+def test_a_trial_that_is_resumed_after_its_first_rounds_may_have_learnt_all() -> None:
+    rounds = Rounds([sample(1.0, 0), sample(1.0, 0)])
+    done = source(rounds)
+    done.trainer.replays, done.trainer.supervised_steps = FIRST_ROUNDS + 5, 5
+    for _ in range(FIRST_ROUNDS + 1):
+        done.source.collect(1)
+        done.trainer.replays += 1
+    young = source(rounds)
+    young.trainer.replays, young.trainer.supervised_steps = FIRST_ROUNDS, 5
+    for _ in range(FIRST_ROUNDS - 1):
+        young.source.collect(1)
+    with pytest.raises(BrayError, match="nothing would be learnt"):
+        young.source.collect(1)
+
+
+def test_supervised_steps_are_those_of_the_trial() -> None:
+    def demonstrate(count: int, rng: np.random.Generator) -> list[TokenRow]:
+        return [TokenRow.of_demonstration([1, 2], [False, True])] * count
+
+    rounds = Rounds([sample(0.0, 0)])
+    one = source(rounds, demonstrate=demonstrate, supervised_until=0.1, supervised_steps=7)
+    one.trainer.replays = one.trainer.supervised_steps = 6
+    one.source.collect(1)
+    with pytest.raises(BrayError, match="not reached within supervised_steps=7"):
         one.source.collect(1)
 
 

@@ -10,6 +10,7 @@ from bray.callbacks import Callback, Progress
 from bray_actor.reset_options import NewResetOptions
 from bray_core.config import from_mapping
 from bray_core.errors import ConfigError
+from bray_core.process.raised_words import raised_words
 from bray_core.process.user_modules import find_user_code
 from bray_core.settings.schedule import Schedule
 
@@ -50,11 +51,15 @@ class Curriculum:
         """Return the settings at a point of training.
 
         Raises:
-            ConfigError: the function returned no settings that JSON can hold.
+            ConfigError: the function raised, or returned no settings that JSON can hold.
         """
         if self._function is None:
             return {name: one.at(progress.frames) for name, one in self._schedules.items()}
-        return _plain(self._name, self._function(progress))
+        try:
+            settings = self._function(progress)
+        except Exception as error:  # the boundary to code of others
+            raise ConfigError(f"source.curriculum: {self._name}: {raised_words(error)}") from error
+        return _plain(self._name, settings)
 
 
 def schedules_of(setting: Mapping[str, Any]) -> dict[str, Schedule]:

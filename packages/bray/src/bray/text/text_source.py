@@ -31,6 +31,7 @@ class CountsReplays(Protocol):
     """What a source asks of its trainer: how far it is, which checkpoints keep."""
 
     replays: int
+    supervised_steps: int
     is_supervised_over: bool
 
 
@@ -72,7 +73,8 @@ class TextSource:
         self._longest_answer = longest_answer
         self._seed = seed
         self._played = Played(0, [])
-        self._supervised_steps = 0
+        self._supervised_steps: int | None = None
+        """Supervised batches of the trial; None: none of this launch yet."""
         self._shares: list[float] = []
         self._rewards: list[float] = []
         self._ahead: _AheadOfTraining | None = None
@@ -102,6 +104,8 @@ class TextSource:
                 "trainer.supervised_until: there are no demonstrations: write "
                 "source.demonstrations, or give the task a method `demonstrations`"
             )
+        if self._supervised_steps is None:  # a trial that is resumed has trained on some
+            self._supervised_steps = self._trainer.supervised_steps
         if self._supervised_steps % part.supervised_look_every == 0 and self._trainer.replays:
             mean = float(np.mean(self._rounds.evaluate(200, None) or [0.0]))
             metrics.record("text/supervised_reward", mean)
@@ -168,10 +172,14 @@ class TextSource:
     def _check_progress(self, share: float, rewards: Sequence[float]) -> None:
         """End a run that cannot learn: hardly any group of the first rounds has a gradient.
 
+        A trial that is resumed after its first rounds may have learnt all there is.
+
         Raises:
             BrayError: says what was seen, and what may help.
         """
-        if len(self._shares) >= FIRST_ROUNDS or not self._part.least_informative:
+        num_before = self._trainer.replays - self._trainer.supervised_steps
+        is_resumed = not self._shares and num_before >= FIRST_ROUNDS
+        if is_resumed or len(self._shares) >= FIRST_ROUNDS or not self._part.least_informative:
             return
         self._shares.append(share)
         self._rewards.extend(rewards)
@@ -180,8 +188,9 @@ class TextSource:
             return
         lowest, highest = min(self._rewards), max(self._rewards)
         raise BrayError(
-            f"rewards: in the first {FIRST_ROUNDS} rounds {mean_share:.1%} of the groups had "
-            f"rewards that differ (mean reward {mean:.3g}, {lowest:.3g} to {highest:.3g}): without "
+            f"rewards: in the first {FIRST_ROUNDS} rounds {mean_share:.2%} of the groups had "
+            f"rewards that differ, less than least_informative={self._part.least_informative:g} "
+            f"asks for (mean reward {mean:.3g}, {lowest:.3g} to {highest:.3g}): without "
             "a difference there is no gradient, and nothing would be learnt. Where nearly all "
             "answers fail, begin with a stronger model or more supervised steps "
             "(supervised_until), ask easier prompts, reward parts of an answer, or raise "

@@ -43,7 +43,8 @@ class PolicyGradientTrainer(TokenTrainer):
         self, module: nn.Module, queue: Any, part: GRPOConfig, *, longest_answer: int, **rest: Any
     ) -> None:
         self._longest_answer = longest_answer
-        self._supervised_steps = 0
+        self.supervised_steps = 0
+        """Steps taken on demonstrations, those of earlier launches included."""
         self._reference: nn.Module | None = None
         self._is_first_part = False
         self.is_supervised_over = False
@@ -58,7 +59,7 @@ class PolicyGradientTrainer(TokenTrainer):
     def begin_replay(self) -> None:
         """Set the learning rate of reinforcement learning; `handle` sets that of supervision."""
         self.set_rate(
-            self.part.learning_rate, self.part.warmup_steps, self.steps - self._supervised_steps
+            self.part.learning_rate, self.part.warmup_steps, self.steps - self.supervised_steps
         )
         self._is_first_part = True
 
@@ -68,11 +69,11 @@ class PolicyGradientTrainer(TokenTrainer):
         if int(rows["group"][0]) == SUPERVISED:
             part = self.part
             rate, warmup = part.supervised_learning_rate, part.supervised_warmup_steps
-            self.set_rate(rate, warmup, self._supervised_steps)
+            self.set_rate(rate, warmup, self.supervised_steps)
             yield from self.parts_of(rows, torch.arange(len(rows["length"])))
-            self._supervised_steps += 1
+            self.supervised_steps += 1
             return
-        if self._supervised_steps and self.steps == self._supervised_steps:
+        if self.supervised_steps and self.steps == self.supervised_steps:
             optimizer: Any = self.optimizer
             optimizer.state.clear()  # moments of another loss
         yield from self._minibatches(rows)
@@ -241,7 +242,7 @@ class PolicyGradientTrainer(TokenTrainer):
     def state_dict(self) -> dict[str, Any]:
         """Return how far the supervised phase is, and the reference."""
         state: dict[str, Any] = {
-            "supervised_steps": self._supervised_steps,
+            "supervised_steps": self.supervised_steps,
             "is_supervised_over": self.is_supervised_over,
         }
         if self._reference is not None:
@@ -250,7 +251,7 @@ class PolicyGradientTrainer(TokenTrainer):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self._supervised_steps = int(state["supervised_steps"])
+        self.supervised_steps = int(state["supervised_steps"])
         self.is_supervised_over = bool(state["is_supervised_over"])
         if "reference" in state:
             self._reference = self._new_reference()
