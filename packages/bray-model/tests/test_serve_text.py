@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from byte_pair_model import byte_pair_model
 from bray_core.cli import main
 from bray_core.errors import NotFoundError
 from bray_model.serving.text_folders import find_text_folder
+from bray_model.serving.text_serving import FolderFollower, weights_stamp
 from bray_model.text.text_folder import model_name
 from bray_model.text.text_model import TextModel
 
@@ -66,6 +68,21 @@ def test_a_path_is_told_to_be_a_language_model(folder, tmp_path):
     with pytest.raises(NotFoundError, match="critic, hero: choose one with --model"):
         find_text_folder(tmp_path)
     assert find_text_folder(tmp_path, "critic") == tmp_path / "models/critic/huggingface"
+
+
+def test_weights_that_were_written_while_it_loaded_are_served(folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / "moved")
+    loaded = weights_stamp(copied)
+    with TextModel.load(copied) as model:
+        with byte_pair_model(seed=2) as other:
+            other.save(tmp_path / "new")
+        (tmp_path / "new/model.safetensors").replace(copied / "model.safetensors")
+        follower = FolderFollower(copied, model, loaded)
+        deadline = time.monotonic() + 60
+        while not model.version and time.monotonic() < deadline:
+            time.sleep(0.1)
+        follower.close()
+        assert model.version == 1
 
 
 @pytest.mark.parametrize(

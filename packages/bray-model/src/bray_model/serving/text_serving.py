@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from bray_core.errors import BrayError, ConfigError, NotFoundError
 from bray_core.protocols import Weights
@@ -23,6 +24,8 @@ from bray_model.text.text_model import TextModel
 
 logger = logging.getLogger(__name__)
 
+Stamp: TypeAlias = tuple[tuple[str, int, int], ...]
+"""Name, time and size of each file of weights."""
 _LOOK_S = 1.0
 _STOP_S = 10.0
 _NOT_OFFERED = {
@@ -61,6 +64,7 @@ def serve_text(options: argparse.Namespace, folder: Path) -> None:
 
     def start() -> Callable[[], None]:
         with contextlib.ExitStack() as started:
+            loaded = weights_stamp(folder)  # before: what is written meanwhile counts as new
             model = TextModel.load(folder, _model_config(options), name=name)
             started.callback(model.close)
             endpoint = ChatEndpoint(model, _chat_config(options))
@@ -76,7 +80,7 @@ def serve_text(options: argparse.Namespace, folder: Path) -> None:
             )
             servers.append(server)
             started.callback(server.close, options.drain_s)
-            follower = FolderFollower(folder, model)
+            follower = FolderFollower(folder, model, loaded)
             started.callback(follower.close)
 
             def publish(asked: str, weights: Weights) -> int:
@@ -96,6 +100,16 @@ def serve_text(options: argparse.Namespace, folder: Path) -> None:
     _say("stopped")
 
 
+def weights_stamp(folder: Path) -> Stamp:
+    """Return what differs where the weights in a folder were written since."""
+    found = []
+    for file in sorted(folder.glob("*.safetensors")):
+        with contextlib.suppress(OSError):
+            about = file.stat()
+            found.append((file.name, about.st_mtime_ns, about.st_size))
+    return tuple(found)
+
+
 class FolderFollower:
     """Publishes the weights of a folder when they are written anew, for instance by a trial.
 
@@ -105,12 +119,13 @@ class FolderFollower:
     Args:
         folder: Folder of the model.
         model: The model that serves.
+        loaded: Stamp of the weights that it was loaded from.
     """
 
-    def __init__(self, folder: Path, model: TextModel) -> None:
+    def __init__(self, folder: Path, model: TextModel, loaded: Stamp) -> None:
         self._folder = folder
         self._model = model
-        self._published = self._stamp()
+        self._published = loaded
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="text-folder", daemon=True)
         self._thread.start()
@@ -120,19 +135,10 @@ class FolderFollower:
         self._stop.set()
         self._thread.join(_STOP_S)
 
-    def _stamp(self) -> tuple[tuple[str, int, int], ...]:
-        """Return what differs where a file was written."""
-        found = []
-        for file in sorted(self._folder.glob("*.safetensors")):
-            with contextlib.suppress(OSError):
-                about = file.stat()
-                found.append((file.name, about.st_mtime_ns, about.st_size))
-        return tuple(found)
-
     def _follow(self) -> None:
         seen = self._published
         while not self._stop.wait(_LOOK_S):
-            now = self._stamp()
+            now = weights_stamp(self._folder)
             if now and now == seen != self._published:
                 self._published = now
                 self._publish()
