@@ -215,7 +215,9 @@ def test_on_ray_it_starts_the_trainer_and_watches(
 ) -> None:
     monkeypatch.setattr(bray.Run, "is_local", False)
     loop(run, parts, Goal(max_frames=20), [1.0])()
-    assert parts.did == ["start", "wait", "wait", "evaluate", "stop"]
+    assert parts.did == ["start", "wait", "wait", "stop", "evaluate", "stop"], (
+        "the replay at hand is done and published before the last evaluation"
+    )
     broken = Parts(parts.checkpoints)
     broken.fails_at = 3
     with pytest.raises(ValueError, match="the trainer broke"):
@@ -229,7 +231,9 @@ def test_on_ray_a_trainer_that_pauses_is_started_again(
     monkeypatch.setattr(bray.Run, "is_local", False)
     parts.pauses = True
     loop(run, parts, Goal(max_frames=20), [1.0], evaluate_every=10)()
-    assert parts.did == ["start", "wait", "evaluate", "start", "wait", "evaluate", "stop"]
+    assert parts.did == [
+        *("start", "wait", "evaluate", "start", "wait", "stop", "evaluate", "stop"),
+    ]
 
 
 class TestProgress:

@@ -153,6 +153,9 @@ class SeveralTurns:
             self.end()
         return not self._held.is_torn
 
+    def finish(self) -> None:
+        """Do nothing: all that was played is trained on."""
+
     def end(self) -> None:
         """Write a checkpoint of each."""
         for learner in self._learners.values():
@@ -204,6 +207,10 @@ class SeveralWatch:
     def save(self) -> bool:
         """Write nothing: trainers of other processes write checkpoints by themselves."""
         return True
+
+    def finish(self) -> None:
+        """Stop the trainers after the replays at hand, which they publish."""
+        self.end()
 
     def end(self) -> None:
         """Stop the trainers, which write checkpoints."""

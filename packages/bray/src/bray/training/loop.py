@@ -147,6 +147,8 @@ class Loop:
             if not self._is_spent:
                 self._take(self._advance())
             if self._is_spent or self._wants_evaluation() or self._is_asked("evaluate"):
+                if self._is_spent:
+                    self._advance.finish()
                 outcome = self._evaluated()
                 if outcome.reached or self._is_spent:
                     return outcome
@@ -292,6 +294,10 @@ class Advance(Protocol):
         """Write a checkpoint now, if that is possible from here; return whether all is whole."""
         ...
 
+    def finish(self) -> None:
+        """Let what is being trained on be done before the last evaluation."""
+        ...
+
     def end(self) -> None:
         """Stop training, with a checkpoint."""
         ...
@@ -353,6 +359,9 @@ class Turns:
             self._trainer.run(0)
         return not self._held.is_torn
 
+    def finish(self) -> None:
+        """Do nothing: all that was played is trained on."""
+
     def end(self) -> None:
         """Write a checkpoint."""
         self._trainer.run(0)
@@ -380,6 +389,10 @@ class Watch:
     def save(self) -> bool:
         """Write nothing: a trainer of another process writes checkpoints by itself."""
         return True
+
+    def finish(self) -> None:
+        """Stop the trainer after the replay at hand, which it publishes."""
+        self._trainer.stop()
 
     def end(self) -> None:
         """Stop the trainer, which writes a checkpoint."""
