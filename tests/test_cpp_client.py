@@ -33,6 +33,7 @@ CPP = ROOT / "clients" / "cpp"
 VECTORS = Path(__file__).parent / "vectors"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", f"-I{CPP / 'include'}"]
 SANITIZED = ["-std=c++17", "-O1", "-g1", "-fsanitize=address,undefined"]
+SANITIZED += ["-fno-sanitize-recover=all"]  # else undefined behaviour is only told on stderr
 PROGRAMS: dict[str, tuple[list[str], list[str]]] = {
     "client_test": (["tests/client_test.cpp"], SANITIZED),
     "async_test": (["tests/async_test.cpp"], SANITIZED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 import sys
@@ -313,6 +314,23 @@ def test_an_environment_that_raises_is_made_anew() -> None:
     with pytest.raises(ConfigError, match="action: expected one of"):
         game.step({"a": np.array(9)})
     assert len(made) == 2, "a wrong action is not the environment's fault"
+    game.close()
+
+
+@pytest.mark.parametrize("what", ["reward", "observation"])
+def test_numbers_that_nobody_can_learn_count_as_raised(what: str) -> None:
+    class Odd(Pair):
+        def step(self, actions: Any) -> Any:
+            seen, rewards, *rest = super().step(actions)
+            if what == "reward":
+                return seen, {**rewards, "a": math.nan}, *rest
+            return {**seen, "a": seen["a"] * np.float32(np.inf)}, rewards, *rest
+
+    game = RecoveringGame(lambda: ParallelGame(Odd()), "pair")
+    game.reset(5)
+    ticks = game.step({"a": np.array(0), "b": np.array(0)})
+    assert all(tick.truncated for tick in ticks.values())
+    assert re.match(rf"ValueError: {what} of a\S*: expected (a )?finite", ticks["a"].info[ERROR])
     game.close()
 
 

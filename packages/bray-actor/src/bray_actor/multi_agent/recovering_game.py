@@ -1,9 +1,12 @@
-"""A game of several agents that is made anew where it raises."""
+"""A game of several agents that is made anew where it raises, or tells what nobody can learn."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from bray_actor.environments.error_limit import ERROR, Renewal
 from bray_actor.environments.error_words import RAISED
@@ -12,6 +15,7 @@ from bray_actor.multi_agent.environment import (
     MultiAgentEnvironment,
     takes_options,
 )
+from bray_core import nested
 from bray_core.errors import BrayError
 from bray_core.nested import Nested
 from bray_core.spaces import Spaces
@@ -20,9 +24,10 @@ from bray_core.spaces import Spaces
 class RecoveringGame:
     """A `MultiAgentEnvironment` that is made anew where it raises; its game is void.
 
-    The ticks of the step that failed truncate all who acted, and their info says what was raised,
-    as `environment_error`. Errors that bray raises, such as an action outside its space, are no
-    fault of the environment and pass.
+    A reward or an observation that holds no finite numbers counts as raised. The ticks of the step
+    that failed truncate all who acted, and their info says what was raised, as
+    `environment_error`. Errors that bray raises, such as an action outside its space, are no fault
+    of the environment and pass.
 
     Args:
         make: Function that makes the environment.
@@ -82,10 +87,9 @@ class RecoveringGame:
 
     def _reset(self, seed: int | None, options: Mapping[str, Any] | None) -> dict[str, AgentTick]:
         if options is None:
-            return self._game.reset(seed)
+            return _checked(self._game.reset(seed))
         reset: Any = self._game.reset
-        ticks: dict[str, AgentTick] = reset(seed, options=options)
-        return ticks
+        return _checked(reset(seed, options=options))
 
     def step(self, actions: Mapping[str, Nested]) -> dict[str, AgentTick]:
         """Take the actions; where that fails all who acted are truncated.
@@ -95,7 +99,7 @@ class RecoveringGame:
         """
         self._renewal.count_step()
         try:
-            return self._game.step(actions)
+            return _checked(self._game.step(actions))
         except BrayError:
             raise
         except RAISED as error:  # the boundary to code of others
@@ -115,3 +119,20 @@ class RecoveringGame:
     def close(self) -> None:
         """Close the environment; where that raises the log says it."""
         self._renewal.close(self._game)
+
+
+def _checked(ticks: dict[str, AgentTick]) -> dict[str, AgentTick]:
+    """Return the ticks if all their numbers are finite.
+
+    Raises:
+        ValueError: a reward or an observation has others; names the agent.
+    """
+    for agent, tick in ticks.items():
+        if not math.isfinite(tick.reward):
+            raise ValueError(f"reward of {agent}: expected a finite number, got {tick.reward}")
+        for path, leaf in nested.items(tick.observation, agent):
+            is_real = getattr(leaf, "dtype", None) is not None and leaf.dtype.kind == "f"
+            # The sum of squares is a glance; where it is not finite each number is looked at.
+            if is_real and not math.isfinite(np.vdot(leaf, leaf)) and not np.isfinite(leaf).all():
+                raise ValueError(f"observation of {path}: expected finite numbers, got {leaf}")
+    return ticks
