@@ -107,6 +107,34 @@ def play(address: str, requests: list[tuple[str, bytes]], **options: Any) -> lis
         return [calls[kind](SESSION, body) for kind, body in requests]
 
 
+def test_plain_numbers_of_the_codec_are_choices_as_numpys_scalars_are() -> None:
+    """Simulators in other languages have no arrays without dimensions."""
+
+    def plain(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {name: plain(child) for name, child in tree.items()}
+        if isinstance(tree, tuple):
+            return [plain(child) for child in tree]
+        return tree if tree.ndim else tree.item()
+
+    spec = {**NESTED, "flag": ArraySpec(np.dtype("?"), ()), "wide": ArraySpec(np.dtype("f4"), ())}
+    arrays = {**ARRAYS, "flag": np.array(True), "wide": np.array(2, "f4")}
+    blocks = []
+    for observation in (arrays, plain(arrays), {**plain(arrays), "wide": 2}):
+        with served(spec) as (server, buffer):
+            requests = [(k, codec.encode(body)) for k, body in messages(observation, 3)]
+            play(server.addresses[0], requests)
+            blocks.append(buffer.blocks)
+    assert blocks[0] == blocks[1] == blocks[2]
+    assert blocks[0]
+    one = ArraySpec(np.dtype("i8"), ())
+    with served(one) as (server, buffer), Client(server.addresses[0]) as client:
+        client.start(SESSION, codec.encode({}))
+        client.tick(SESSION, codec.encode({"observation": 5}))
+        with pytest.raises(ServiceError, match=r"observation: expected int64 \(\), got a fraction"):
+            client.tick(SESSION, codec.encode({"observation": 0.5, "reward": 1.0}))
+
+
 @pytest.mark.parametrize("port", [0, 1], ids=["tcp", "http"])
 @pytest.mark.parametrize("knows_spec", [True, False], ids=["model's spec", "buffer's spec"])
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from bray_actor.policy.agreed_spaces import AgreedSpaces
 from bray_actor.policy.set_padding import has_sets, pad_sets
 from bray_core import json_fit, nested
 from bray_core.errors import ServiceError, SpecError
-from bray_core.nested import Nested
+from bray_core.nested import ArraySpec, Nested
 from bray_core.spaces import LeafSpace, Spaces
 
 _WHOLE = "observation"
+_PLAIN = (int, float, bool)
+"""Kinds of a plain number of the codec, which simulators in other languages send."""
 
 
 class _Category(NamedTuple):
@@ -61,6 +63,21 @@ class ObservationReader:
         except SpecError as error:
             raise ServiceError("bad_request", str(error)) from error
 
+    def filled(self, observation: Nested, spec: Nested) -> Nested:
+        """Return an observation of the codec with arrays for its plain numbers, such as a choice.
+
+        Args:
+            observation: What the codec gave; its dicts are changed.
+            spec: Nested `ArraySpec` of the model's input.
+
+        Raises:
+            ServiceError: `bad_request`: a number does not fit; the message names the leaf.
+        """
+        try:
+            return _filled(observation, spec, _WHOLE)
+        except SpecError as error:
+            raise ServiceError("bad_request", str(error)) from error
+
     def check(self, observation: Nested) -> None:
         """Refuse numbers that a category does not have: a network would take them for others.
 
@@ -87,6 +104,20 @@ class ObservationReader:
                     f"{one.path}: expected whole numbers from 0 to {one.most.reshape(-1)[first]}, "
                     f"got {numbers.reshape(-1)[first]}",
                 )
+
+
+def _filled(tree: Nested, spec: Nested, path: str) -> Nested:
+    kind = type(tree)
+    if kind in _PLAIN and isinstance(spec, ArraySpec):
+        return json_fit.fit(tree, spec, path)
+    if kind is dict and isinstance(spec, dict):
+        for name, value in tree.items():
+            if type(value) is not np.ndarray and name in spec:
+                tree[name] = _filled(value, spec[name], nested.join(path, name))
+    elif kind is list and isinstance(spec, list | tuple):
+        pairs = enumerate(zip(tree, spec, strict=False))
+        tree[: len(spec)] = [_filled(one, child, f"{path}[{n}]") for n, (one, child) in pairs]
+    return tree
 
 
 def _categories(space: Nested, keys: tuple[Any, ...], path: str) -> list[_Category]:

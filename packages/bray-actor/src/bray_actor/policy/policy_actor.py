@@ -219,8 +219,12 @@ class PolicyActor(Actor):
             ServiceError: `bad_request`: there is none, or it does not fit; names the leaf.
         """
         observation = required(message, "observation")
-        if type(body) is JsonBody and (spec := self._observation_spec()) is not None:
-            observation = message["observation"] = self._reader.cast(observation, spec)
+        is_json = type(body) is JsonBody
+        if is_json or type(observation) is not np.ndarray:
+            spec = self._observation_spec()
+            if spec is not None:
+                read = self._reader.cast if is_json else self._reader.filled
+                observation = message["observation"] = read(observation, spec)
         self._reader.check(observation)
         return observation
 
