@@ -18,6 +18,7 @@ from bray.sources.environments import read_spaces
 from bray.sources.replay_beginning import ReplayBeginning
 from bray.training.off_policy.offline import RecordedSourceConfig
 from bray_actor import PolicyActor, PolicyConfig, Recorder, segment_spec
+from bray_actor.spaces import of_gymnasium
 from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_core import codec
 from bray_core.action_vector import step_specs
@@ -129,6 +130,41 @@ def test_a_minari_data_set_gives_the_same_steps(tmp_path: Path, monkeypatch: Any
         assert data_sets.mean_return([f"minari:three/steps{number}-v0"], SPACES) == 6
     with pytest.raises(NotFoundError, match="minari download nobody/has-v0"):
         rows("minari:nobody/has-v0")
+
+
+@pytest.mark.filterwarnings("ignore:.*None:UserWarning")
+def test_choices_of_a_minari_data_set_are_numbered_as_in_play(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    minari = pytest.importorskip("minari")
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+
+    space = gymnasium.spaces.Dict(
+        {
+            "one": gymnasium.spaces.Discrete(3, start=2),
+            "some": gymnasium.spaces.MultiDiscrete([2, 3], start=[1, 4]),
+        }
+    )
+    buffer = EpisodeBuffer(
+        observations={"one": np.array([2, 3, 4]), "some": np.array([[1, 4], [2, 6], [1, 5]])},
+        actions=np.ones(2, np.int64),
+        rewards=[1.0, 1.0],
+        terminations=[False, True],
+        truncations=[False, False],
+    )
+    minari.create_dataset_from_buffers(
+        "from/start-v0",
+        [buffer],
+        observation_space=space,
+        action_space=gymnasium.spaces.Discrete(2),
+    )
+    spaces = of_gymnasium("start", space, gymnasium.spaces.Discrete(2))
+    data = data_sets.open_data_set("minari:from/start-v0", spaces, gamma=GAMMA)
+    found: Any = data.steps(0, data_sets.TRANSITION)
+    assert found["observation"]["one"].tolist() == [0, 1]
+    assert found["next_observation"]["one"].tolist() == [1, 2]
+    assert found["observation"]["some"].tolist() == [[0, 0], [1, 2]]
 
 
 def table(path: Path, *without: str) -> None:

@@ -27,8 +27,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
         done.append((template.seed, launch.trial))
         if template.seed == 3:
             raise BrayError("the simulator is gone")
-        with bray.init(launch.project, launch.trial):
-            pass
+        with bray.init(launch.project, launch.trial, config=template.to_mapping()) as run:
+            run.experiment.settle()
         mean = 10.0 * template.seed
         outcome = Outcome(
             reached=mean >= 20, evaluation_return=mean, frames=goal.budget, seconds=1.0, version=1
@@ -71,6 +71,23 @@ def test_a_seed_that_fails_is_told_and_a_rerun_does_the_rest(
     assert json.loads(capsys.readouterr().out) == report
     assert main([*wanted, "--go-on", "--seed", "4"]) == 0
     assert [seed for seed, _ in trained] == [3, 4, 5, 6, 7]
+
+
+def test_the_result_of_other_settings_is_not_reported_as_theirs(
+    tmp_path: Path, trained: list[tuple[int, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = command(tmp_path, "--seeds", "1", "--trial", "best")
+    assert main(wanted) == 1
+    assert main([*wanted, "--goal", "500"]) == 1, "of another goal it is"
+    for other, words in (
+        (["--seed", "2"], "has ended with seed=1, here it is 2"),
+        (["hidden=[8]"], r"has ended with model.hidden=[64, 64], here it is [8]"),
+        (["learning_rate=0.5"], "trainer.learning_rate="),
+    ):
+        capsys.readouterr()
+        assert main([*wanted, *other]) == 2
+        assert words in capsys.readouterr().err
+    assert len(trained) == 1
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "1001"])

@@ -57,6 +57,32 @@ def test_the_filter_and_the_heads_of_columns_order_the_table(visit: Visit) -> No
 
 
 @pytest.mark.long
+def test_a_note_that_is_being_written_stays_with_its_trial(visit: Visit) -> None:
+    """The order of the trials changes whenever one of them has news."""
+    page = visit.open("trials")
+    heading = page.get_by_role("heading", name="Notes on")
+    shown = heading.text_content()
+    assert shown
+    page.locator("#note").fill("a warm start")
+    for _ in range(2):
+        page.get_by_role("button", name=re.compile("^Trial")).click()
+        expect(heading).to_have_text(shown)
+        expect(page.locator("#note")).to_have_value("a warm start")
+    page.locator("#note").fill("")
+
+
+@pytest.mark.long
+def test_numbers_that_differ_in_their_last_digit_have_an_axis(visit: Visit) -> None:
+    page = visit.open("trials")
+    marks = "async (ends) => (await import('/static/chart.js')).ticks(...ends, 4)"
+    for low, high in ((1, 1 + 2**-52), (0.3, 0.1 + 0.2), (475, 475.00000000000006)):
+        assert len(page.evaluate(marks, [low, high])) <= 9
+    assert page.evaluate(marks, [0, 10]) == [0, 5, 10]
+    assert page.evaluate(marks, [-1, 1]) == [-1, -0.5, 0, 0.5, 1]
+    assert page.evaluate(marks, [-1e308, 1e308]) == []
+
+
+@pytest.mark.long
 def test_x_smoothing_and_scales_change_the_curves(visit: Visit) -> None:
     page = visit.open("trials")
     returns = curves(page, "actor/episode_return")

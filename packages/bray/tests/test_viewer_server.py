@@ -48,6 +48,11 @@ def test_every_answer_tells_the_browser_to_trust_nothing_else(viewer: Viewer, pa
     assert headers["X-Content-Type-Options"] == "nosniff"
 
 
+def test_a_request_may_name_as_many_trials_as_are_compared(viewer: Viewer) -> None:
+    names = urlencode([("trial", f"{'x' * 90}-{number:03}") for number in range(200)])
+    assert ask(viewer, f"/api/metrics?{names}").status == 404, "there are none, and it says so"
+
+
 def test_the_page_asks_nothing_of_another_host() -> None:
     folder = Path(project.__file__).parent / "static"
     for file in folder.iterdir():

@@ -25,6 +25,8 @@ TrainOne: TypeAlias = "Callable[[Template, Launch, Goal], Outcome]"
 
 logger = logging.getLogger(__name__)
 
+_NOT_LEARNT_WITH = ("goal", "keep", "sinks", "callbacks", "render", "enable")
+"""Settings that leave what is learnt as it is."""
 MAX_SEEDS = 1000
 """Seeds of one command."""
 
@@ -60,8 +62,8 @@ def train_seeds(
     """Train a template with so many seeds; return the exit code.
 
     The trials are named `name-1` to `name-N`; their seeds begin with the template's. A trial that
-    has ended is not trained again, one that was interrupted goes on. A seed that fails is reported,
-    and the others go on.
+    has ended is not trained again, but reported, unless its settings were others; one that was
+    interrupted goes on. A seed that fails is reported, and the others go on.
 
     Args:
         template: what to run.
@@ -106,6 +108,7 @@ def _train_one(
     try:
         known = None if goes_on else _ended(launch.project / launch.trial, goal)
         if known is not None:
+            _check_same(launch.project / launch.trial, template)
             return SeedResult(seed=seed, trial=launch.trial, **known)
         outcome = train(template, launch, goal)
     except Exception as error:  # the others go on; the report tells
@@ -138,6 +141,35 @@ def _ended(trial: Path, goal: Goal) -> dict[str, Any] | None:
         "frames": int(frames),
         "reached": result.get("reached") is True,
     }
+
+
+def _check_same(trial: Path, template: Template) -> None:
+    """Refuse to report the result of a trial as that of other settings.
+
+    Raises:
+        ConfigError: the trial was trained with others; names the first that differs.
+    """
+    known, now = Trial(trial).config(), template.to_mapping()
+    for name in _NOT_LEARNT_WITH:
+        now.pop(name, None)
+    if (found := _first_difference(known, now, "")) is not None:
+        name, before, after = found
+        raise ConfigError(
+            f"{trial} has ended with {name}={before!r:.60}, here it is {after!r:.60}: name another "
+            "with --trial, or train it on with --go-on"
+        )
+
+
+def _first_difference(known: Any, now: Any, path: str) -> tuple[str, Any, Any] | None:
+    """Return the dotted name of a setting that both have, with its two values; None: all alike."""
+    if isinstance(known, dict) and isinstance(now, dict):
+        inner = (
+            _first_difference(known[name], now[name], f"{path}.{name}" if path else name)
+            for name in now
+            if name in known  # an earlier version of bray had fewer settings
+        )
+        return next((one for one in inner if one is not None), None)
+    return None if known == now else (path, known, now)
 
 
 def _returns(results: Sequence[SeedResult]) -> list[float]:

@@ -163,7 +163,7 @@ def open_data_set(
 def _opened(where: str, spaces: Spaces, gamma: float, leaves: Sequence[str]) -> DataSet:
     actions = ActionVector(spaces.action, spaces.origin)
     if where.startswith(_MINARI):
-        return MinariEpisodes(where.removeprefix(_MINARI), actions, gamma)
+        return MinariEpisodes(where.removeprefix(_MINARI), spaces, gamma)
     if where.startswith(_OBJECTS):
         return PythonEpisodes(where.removeprefix(_OBJECTS), actions, gamma)
     path = Path(where)

@@ -23,6 +23,8 @@ from bray_core.process.event_loop import EventLoopThread
 from bray_server.limits.access import is_loopback
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_MAX_LINE_BYTES = 256 * 1024
+"""Longest address of a request: it may name 200 trials."""
 _STOP_S = 5.0
 _MAX_BODY_BYTES = 128 * 1024
 
@@ -119,7 +121,9 @@ class Viewer:
         app.router.add_post("/login", guard.login)
         for name, (body, kind) in files.items():
             app.router.add_get(f"/static/{name}" if name else "/", _serving(body, kind))
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=_STOP_S, max_line_size=_MAX_LINE_BYTES
+        )
         await runner.setup()
         try:
             await web.TCPSite(runner, self._host, self._port).start()

@@ -12,6 +12,7 @@ from bray_buffer.sources.minari import load_minari
 from bray_core import nested
 from bray_core.action_vector import ActionVector
 from bray_core.nested import Nested
+from bray_core.spaces import LeafSpace, Spaces
 
 
 class MinariEpisodes:
@@ -19,13 +20,14 @@ class MinariEpisodes:
 
     Args:
         name: name of the data set.
-        actions: turns actions as the environment takes them into arrays.
+        spaces: what the environment shows and takes.
         gamma: discount per step.
     """
 
-    def __init__(self, name: str, actions: ActionVector, gamma: float) -> None:
+    def __init__(self, name: str, spaces: Spaces, gamma: float) -> None:
         self._data = load_minari(name)
-        self._actions = actions
+        self._space = spaces.observation
+        self._actions = ActionVector(spaces.action, spaces.origin)
         self._gamma = gamma
         self.num_units = len(self._data.episode_indices)
 
@@ -39,25 +41,17 @@ class MinariEpisodes:
         reward = np.asarray(episode.rewards, np.float32)
         if not len(reward):
             return None
-        seen = nested.map(demonstrations.narrow, episode.observations)
+        seen = nested.map(demonstrations.narrow, _from_0(episode.observations, self._space))
         ended = np.asarray(episode.terminations, bool)
         rows = {
             "observation": nested.map(lambda leaf: leaf[:-1], seen),
             "next_observation": nested.map(lambda leaf: leaf[1:], seen),
-            "action": self._actions.flatten(self._from_0(episode.actions)),
+            "action": self._actions.flatten(_from_0(episode.actions, self._actions.space)),
             "reward": reward,
             "discount": np.where(ended, 0.0, self._gamma).astype(np.float32),
             "return": returns_of(reward, self._gamma, is_known=bool(ended[-1])),
         }
         return {name: rows[name] for name in leaves}
-
-    def _from_0(self, action: Nested) -> Nested:
-        """Return actions whose choices are numbered from 0 on, as they are on the wire."""
-        return nested.map(
-            lambda leaf, space: np.asarray(leaf) - np.asarray(space.start) if space.start else leaf,
-            action,
-            self._actions.space,
-        )
 
     def describe(self, unit: int) -> str:
         """Return the data set and the episode."""
@@ -67,6 +61,15 @@ class MinariEpisodes:
         """Return the mean sum of rewards of the episodes."""
         sums = [np.sum(self._episode(unit).rewards) for unit in range(self.num_units)]
         return float(np.mean(sums))
+
+
+def _from_0(values: Nested, space: Nested) -> Nested:
+    """Return values whose choices are numbered from 0 on, as they are on the wire."""
+
+    def shifted(leaf: Any, one: LeafSpace) -> Any:
+        return np.asarray(leaf) - np.reshape(one.start, one.shape) if one.start else leaf
+
+    return nested.map(shifted, values, space)
 
 
 def returns_of(reward: Any, gamma: float, *, is_known: bool) -> Any:

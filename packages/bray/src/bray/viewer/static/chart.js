@@ -240,9 +240,10 @@ export function ticks(low, high, count) {
   const rough = (high - low) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((k) => k * power).find((one) => one >= rough * 0.999);
-  const found = [];
-  for (let k = Math.ceil(low / step); k * step <= high + step * 1e-9; k++) found.push(k * step);
-  return found;
+  const first = Math.ceil(low / step), last = Math.floor(high / step + 1e-9);
+  // Of numbers that differ in their last digit a step is less than doubles tell apart.
+  const length = Math.min(last - first, 2 * count) + 1;
+  return length > 0 && Number.isFinite(step) ? [...new Set(Array.from({ length }, (_, k) => (first + k) * step))] : [];
 }
 
 function logTicks(low, high, count) {

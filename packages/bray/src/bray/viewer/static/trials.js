@@ -121,8 +121,9 @@ export class Trials {
     put(this.heads, h("th", {}, hidden("Selected")), COLUMNS.map(([key, words]) =>
       h("th", { className: key === "name" || key === "state" ? "" : "number", "aria-sort": key === sort ? (down ? "descending" : "ascending") : "none" },
         h("button", { type: "button", title: key === "return" ? RETURN : "", onclick: () => this.sort(key) }, words, key === sort ? (down ? " ↓" : " ↑") : ""))), h("th", {}, hidden("Open")));
-    const trials = this.shown(), chosen = new Set(this.chosen());
+    const trials = this.shown(), chosen = new Set(this.chosen()), at = this.names[this.row];
     this.names = trials.map((trial) => trial.name);
+    if (this.names.includes(at)) this.row = this.names.indexOf(at); // the order may have changed
     this.row = Math.min(this.row, Math.max(0, trials.length - 1));
     put(this.rows, trials.map((trial, i) => this.line(trial, i, chosen.has(trial.name))));
     this.count.textContent = `${trials.length} of ${this.app.trials.length}, ${chosen.size} selected`;
