@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,6 +179,26 @@ def test_prune_says_first_and_then_deletes(tmp_path: Path, bray: Bray, running: 
     assert (code, "episodes: expected 1 or more" in err) == (2, True)
     code, _, err = bray("prune", "busy", "--yes")
     assert code == 0, "there is nothing to delete"
+
+
+@pytest.mark.parametrize(
+    "keep", [{"of_a_later_bray": 1}, [3], "all"], ids=["unknown", "list", "word"]
+)
+def test_a_trial_that_cannot_be_pruned_keeps_no_other_from_it(
+    tmp_path: Path, bray: Bray, keep: Any
+) -> None:
+    make(tmp_path, "broken", keep=keep)
+    index = make(tmp_path, "garbled") / "models" / "pole" / "versions" / "index.json"
+    index.parent.mkdir(parents=True)
+    index.write_bytes(b"\xff\x00")
+    path = make(tmp_path, "one")
+    for number in range(3):
+        (path / "episodes" / f"{number}.episode").write_bytes(b"x")
+    code, out, err = bray("prune", "--episodes", "1", "--versions", "1")
+    assert code == 2
+    assert f"{path}: 2 files" in out
+    assert f"error: {tmp_path / 'broken'}" in err
+    assert "index.json: not an index of versions" in err
 
 
 def test_an_unknown_trial_or_verb_names_the_closest(tmp_path: Path, bray: Bray) -> None:

@@ -219,9 +219,11 @@ class VersionStore:
     def _read(self) -> _Index:
         path = self.path / "index.json"
         try:
-            text = path.read_text()
+            text = path.read_bytes()
         except FileNotFoundError:
             return self._rebuilt()
+        except OSError as error:
+            raise CodecError(f"{path}: cannot be read: {error.strerror}") from error
         try:
             content = json.loads(text)
             check_format(path, content, _FORMAT)

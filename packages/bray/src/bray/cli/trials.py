@@ -213,7 +213,7 @@ def _clone(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from bray_core.errors import CodecError
+    from bray_core.errors import BrayError
     from bray_core.trials.trial import trials
     from bray_core.trials.trial_lock import is_running
 
@@ -225,7 +225,10 @@ def _prune(options: argparse.Namespace) -> int:
     for trial in found:
         try:
             _prune_or_say(options, trial)
-        except CodecError as error:  # a broken trial must not keep the others from being pruned
+        except (
+            BrayError,
+            OSError,
+        ) as error:  # a broken trial must not keep the others from being pruned
             sys.stderr.write(f"error: {error}\n")
             code = EXIT_ERROR
     return code
@@ -265,6 +268,8 @@ def _keep(options: argparse.Namespace, trial: Trial) -> RetentionPolicy:
     from bray_core.config import from_mapping
 
     settings = trial.config().get("keep") or {}
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{trial.path}: keep: expected settings by name, got {settings!r:.100}")
     for name in ("checkpoints", "versions", "episodes"):
         number = getattr(options, name)
         if number is not None:
