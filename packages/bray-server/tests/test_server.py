@@ -249,17 +249,23 @@ def test_a_stateless_service() -> None:
 
 @pytest.mark.parametrize("scheme", ["tcp", "http"])
 def test_tokens(scheme: str) -> None:
-    thread = ServerThread(Echo(), http_port=0, tokens=["old", "new"])
+    thread = ServerThread(Echo(), http_port=0, tokens=["old", "new", "schlüssel", "令牌"])
     (address,) = [a for a in thread.addresses if a.startswith(scheme)]
 
     def call(token: str | None) -> bytes:
         with Client(address, token=token) as client:
             return client.call(b"x")
 
-    assert call("old") == call("new") == b"x"
+    assert call("old") == call("new") == call("schlüssel") == call("令牌") == b"x"
     assert code_of(call, "wrong") == "unauthorized"
     assert code_of(call, None) == "unauthorized"
     thread.close()
+
+
+@pytest.mark.parametrize("token", ["secret\n", " secret", "a\nb", "a\0b"])
+def test_a_token_that_no_header_can_have_is_refused(token: str) -> None:
+    with pytest.raises(ConfigError, match="tokens: expected no spaces around a token and no line"):
+        ServerThread(Echo(), http_port=0, tokens=["old", token])
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -132,7 +133,7 @@ def _bench(options: argparse.Namespace) -> int:
     from bray_model.export.export_folder import find_export, read_report
     from bray_model.export_files.manifest import MANIFEST, Manifest
 
-    if not options.seconds > 0:
+    if not 0 < options.seconds < math.inf:
         raise ConfigError(f"--seconds: expected more than 0, got {options.seconds}")
     export = find_export(options.path)
     manifest = Manifest.read(export)

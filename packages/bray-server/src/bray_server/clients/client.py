@@ -313,7 +313,8 @@ class _Http:
         self, address: Address, token: str | None, timeout_s: float, tls: ssl.SSLContext | None
     ) -> None:
         self._address = address
-        self._headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        # http.client would write Latin-1; the protocol's text is UTF-8
+        self._headers = {} if token is None else {"Authorization": _header(f"Bearer {token}")}
         self._tls = tls
         self._timeout_s = timeout_s
         self._connection = self._connect()
@@ -337,7 +338,6 @@ class _Http:
         headers = dict(self._headers)
         if request.kind != "call":
             headers["step_kind"] = request.kind
-            # http.client would write Latin-1; the protocol's text is UTF-8
             headers["session"] = _header(request.session)
         if self._connection.sock is None or self._is_closed():
             self._connection.close()

@@ -26,6 +26,11 @@ class Tokens:
     def __init__(self, tokens: Sequence[str]) -> None:
         if isinstance(tokens, str) or not all(tokens):
             raise ConfigError("tokens: expected a list of non-empty strings")
+        if any(token.strip() != token or not token.isprintable() for token in tokens):
+            raise ConfigError(
+                "tokens: expected no spaces around a token and no line breaks, which no HTTP "
+                "header can have: was one read with the end of its line?"
+            )
         self._tokens = [token.encode() for token in tokens]
 
     @property

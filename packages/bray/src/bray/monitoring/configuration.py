@@ -24,7 +24,7 @@ def write_configuration(folder: Path, targets: Sequence[str] = TARGETS) -> list[
         targets: address `host:port` of each run and server.
 
     Raises:
-        ConfigError: a target is no `host:port`.
+        ConfigError: a target is no `host:port`, or the folder cannot be written.
         AlreadyExistsError: one of the files is there already.
     """
     for target in targets:
@@ -36,7 +36,10 @@ def write_configuration(folder: Path, targets: Sequence[str] = TARGETS) -> list[
     for path in paths:  # all are looked at before one is written
         if path.exists():
             raise AlreadyExistsError(f"folder: {path} exists already: choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in zip(paths, texts, strict=True):
-        path.write_text(text)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text)
+    except OSError as error:
+        raise ConfigError(f"folder: {folder} cannot be written: {error.strerror}") from error
     return paths
