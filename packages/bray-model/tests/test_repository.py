@@ -149,6 +149,25 @@ def test_two_exports_of_one_version_are_refused(exports, tmp_path, caplog):
         open_at(tmp_path)
 
 
+@pytest.mark.long
+def test_weights_that_were_published_keep_their_number(exports, tmp_path, caplog):
+    """An export that comes later has a higher one, or is not taken up."""
+    copy(exports / "1", tmp_path / "1")
+    repository = open_at(tmp_path)
+    published = {"weight": np.zeros((1, 2), np.float32), "bias": np.float32([20])}
+    assert repository.get("constant").publish(published) == 2
+    copy(exports / "2", tmp_path / "2")
+    repository.scan()
+    assert answer(repository) == (20.0, 2)
+    assert "is constant version 2, as is" in caplog.text
+    copy(exports / "3", tmp_path / "3")
+    shutil.rmtree(tmp_path / "2")
+    repository.scan()
+    assert answer(repository) == (3.0, 3)
+    assert float(repository.version("constant", "2")(ROW)[0]) == 20.0
+    repository.close()
+
+
 def test_nothing_and_broken_at_the_start(exports, tmp_path):
     with pytest.raises(NotFoundError, match="neither an export"):
         open_at(tmp_path)

@@ -267,10 +267,11 @@ class ExportRepository:
         newest: dict[str, _Entry] = {}
         seen: dict[tuple[str, int], Path] = {}
         for export, entry in entries.items():
-            key = entry.manifest.name, entry.manifest.version
+            key = entry.manifest.name, _age(entry)
             if key in seen:
                 raise ConfigError(
-                    f"{export}: is {key[0]} version {key[1]}, as is {seen[key]}: remove one"
+                    f"{export}: is {key[0]} version {key[1]}, as is {seen[key]}: remove one, or "
+                    "give the newer one a higher number"
                 )
             seen[key] = export
             held = newest.get(key[0])
@@ -296,7 +297,8 @@ class ExportRepository:
 
 
 def _age(entry: _Entry) -> int:
-    return entry.manifest.version
+    """Return the version that an export answers with: weights may have been published since."""
+    return entry.model.version
 
 
 def _kind(manifest: Manifest) -> tuple[Any, ...]:
