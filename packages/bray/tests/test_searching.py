@@ -23,6 +23,7 @@ from bray.searching.program import search_plan
 from bray.searching.ranges import (
     Choices,
     NumberRange,
+    num_values,
     of_mapping,
     read_ranges,
     split_settings,
@@ -70,6 +71,22 @@ class TestRanges:
             Choices("model.hidden", ("[32]", "[64, 64]")),
             Choices("model.normalize_observation", ("true", "false")),
         ]
+
+    def test_whole_numbers_have_the_step_of_the_setting(self, tmp_path: Path) -> None:
+        def of_es(*ranges: str) -> Any:
+            return read_ranges(ranges, [], partial(compose, "es", "CartPole-v1"))
+
+        (one,) = of_es("trainer.population=2..64")
+        assert one == NumberRange("trainer.population", 2.0, 64.0, is_whole=True, step=2)
+        assert num_values(one) == 32
+        config = SearchOptions(sampler="random", trials=20)
+        study = Study(tmp_path, "es", [one], config, {})
+        drawn = {study.overrides(study.ask(20) or 0)[0] for _ in range(20)}
+        assert {int(text.partition("=")[2]) % 2 for text in drawn} == {0}
+        (one,) = read_ranges(["trainer.epochs=2..8"], [], LOAD)
+        assert one.step == 1
+        with pytest.raises(SettingsError, match="population: expected 2 or more"):
+            of_es("trainer.population=0..64")
 
     def test_all_that_is_wrong_is_told_at_once(self) -> None:
         written = [

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import yaml
@@ -18,6 +18,8 @@ _BETWEEN = re.compile(r"(?P<low>[^|'\"\[{:]+?)\.\.(?P<high>[^|'\":]*)(?P<kinds>(
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _KINDS = ("log", "int")
 _MOST_CHOICES = 1000
+_MOST_STEP = 64
+"""Largest step between whole numbers that is looked for."""
 FORMS = "a..b, a..b:log, a..b:int or a|b|c"
 """How ranges are written, for messages."""
 
@@ -34,6 +36,8 @@ class NumberRange:
     """Whether the logarithm is drawn evenly, not the number."""
     is_whole: bool = False
     """Whether numbers are whole."""
+    step: int = 1
+    """Of whole numbers: how far one is from the next, counted from `low`."""
 
     def ends(self) -> list[str]:
         """Return both ends as they are written in a template."""
@@ -104,6 +108,8 @@ def read_ranges(overrides: Sequence[str], fixed: Sequence[str], load: Load) -> l
             continue
         if isinstance(one, NumberRange) and not one.is_whole:
             one = _of_its_kind(one, fixed, load)
+        if isinstance(one, NumberRange) and one.is_whole and not one.is_log:
+            one = _stepped(one, fixed, load)
         for value in one.ends():
             problems.of(lambda value=value, one=one: load([*fixed, f"{one.key}={value}"]))  # type: ignore[misc]
         found.append(one)
@@ -145,7 +151,7 @@ def num_values(one: Range) -> int:
             f"sampler: grid tries all values, and {one.key} has infinitely many: write some, such "
             "as 1e-4|1e-3, or choose another sampler"
         )
-    return int(one.high) - int(one.low) + 1
+    return (int(one.high) - int(one.low)) // one.step + 1
 
 
 def of_mapping(ranges: Mapping[str, object]) -> list[str]:
@@ -236,7 +242,18 @@ def _of_its_kind(one: NumberRange, fixed: Sequence[str], load: Load) -> NumberRa
     between = between + 0.5 if between.is_integer() else between
     if _takes(load, [*fixed, f"{one.key}={between}"]):
         return one
-    return whole if _takes(load, [*fixed, f"{one.key}={whole.ends()[0]}"]) else one
+    is_taken = any(_takes(load, [*fixed, f"{one.key}={end}"]) for end in whole.ends())
+    return whole if is_taken else one
+
+
+def _stepped(one: NumberRange, fixed: Sequence[str], load: Load) -> NumberRange:
+    """Return a range of whole numbers with the step of those that the setting takes."""
+    low, room = int(one.low), int(one.high - one.low)
+    if not _takes(load, [*fixed, f"{one.key}={low}"]):
+        return one  # that is told
+    steps = range(1, min(room, _MOST_STEP) + 1)
+    found = (n for n in steps if _takes(load, [*fixed, f"{one.key}={low + n}"]))
+    return replace(one, step=next(found, 1))
 
 
 def _takes(load: Load, overrides: Sequence[str]) -> bool:

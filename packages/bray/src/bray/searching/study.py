@@ -217,7 +217,9 @@ def _distribution(one: Range) -> Any:
     if not isinstance(one, NumberRange):
         return optuna.distributions.CategoricalDistribution(one.values)
     if one.is_whole:
-        return optuna.distributions.IntDistribution(int(one.low), int(one.high), log=one.is_log)
+        low, high = int(one.low), int(one.high)
+        high -= (high - low) % one.step
+        return optuna.distributions.IntDistribution(low, high, log=one.is_log, step=one.step)
     return optuna.distributions.FloatDistribution(one.low, one.high, log=one.is_log)
 
 
@@ -247,7 +249,7 @@ def _cell(ranges: Sequence[Range], number: int) -> dict[str, Any]:
     for one in reversed(ranges):
         number, place = divmod(number, num_values(one))
         if isinstance(one, NumberRange):
-            found[one.key] = int(one.low) + place
+            found[one.key] = int(one.low) + place * one.step
         else:
             found[one.key] = one.values[place]
     return found
