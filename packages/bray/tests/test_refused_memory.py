@@ -9,6 +9,7 @@ import pytest
 
 import bray
 from bray.algorithms import cql, crossq, sac
+from bray.composition.part_errors import memory_errors_of
 from bray_core.errors import CapacityError, ConfigError
 
 WORDS = "expected settings that fit into this machine's memory: "
@@ -26,6 +27,16 @@ def test_memory_that_the_system_refuses_is_told(
 ) -> None:
     with pytest.raises(CapacityError, match=f"^{name}: {WORDS}"):
         bray.train(task, name, frames=256, trial=tmp_path / "t", **settings)
+
+
+def test_a_gpus_memory_is_memory_and_another_error_passes() -> None:
+    with (
+        pytest.raises(CapacityError, match=rf"^ppo: {WORDS}CUDA out of memory"),
+        memory_errors_of("ppo"),
+    ):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 20 GiB")
+    with pytest.raises(RuntimeError, match="^shapes do not fit"), memory_errors_of("ppo"):
+        raise RuntimeError("shapes do not fit")
 
 
 @pytest.mark.parametrize("algorithm", [sac.SAC, cql.CQL, crossq.CrossQ])

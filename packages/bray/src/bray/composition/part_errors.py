@@ -13,8 +13,8 @@ from bray.templates.written_parts import PLURALS
 from bray_core.errors import CapacityError, ConfigError, NotFoundError
 
 _HEAD = re.compile(r"([A-Za-z_]\w*)((?:\.[\w*-]+|\[\d+\])*): ")
-_NO_MEMORY = "allocate memory"
-"""What torch says when the system refuses memory."""
+_NO_MEMORY = ("allocate memory", "out of memory")
+"""What torch says when the system or a GPU refuses memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,8 @@ def memory_errors_of(what: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and _NO_MEMORY not in str(error):
+        is_other = not any(words in str(error) for words in _NO_MEMORY)
+        if isinstance(error, RuntimeError) and is_other:
             raise
         words = (str(error) or "no memory is left").splitlines()[0][:200]
         raise CapacityError(
