@@ -35,7 +35,7 @@ def test_a_gpus_memory_is_memory_and_another_error_passes() -> None:
         memory_errors_of("ppo"),
     ):
         raise RuntimeError("CUDA out of memory. Tried to allocate 20 GiB")
-    with pytest.raises(RuntimeError, match="^shapes do not fit"), memory_errors_of("ppo"):
+    with pytest.raises(RuntimeError, match=r"^shapes do not fit"), memory_errors_of("ppo"):
         raise RuntimeError("shapes do not fit")
 
 

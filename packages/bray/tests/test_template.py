@@ -192,7 +192,7 @@ SOURCE = "source: {environment: CartPole-v1}\n"
         ("algorithm: ppo", r":1:1: source\.environment: missing"),
         ("algorithm: ppo\nsource:", r":2:1: source\.environment: missing"),
         ("algorithm: ppo\nenable: tain\n" + SOURCE, r":2:1: enable: expected one of 'train'"),
-        ("algorithm: ppo\nseed: -1\n" + SOURCE, r":2:1: seed: expected 0 or more, got -1"),
+        ("algorithm: ppo\nseed: -1\n" + SOURCE, r":2:1: seed: expected 0 to 9.*, got -1"),
         (
             "algorithm: ppo\nmodel:\n  hidden: []\n" + SOURCE,
             r":3:3: model\.hidden: expected one or",

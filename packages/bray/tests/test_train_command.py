@@ -182,7 +182,7 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path, calls: list[Any]) -
         (["--episodes", "0"], "evaluation_episodes: expected 1 or more, got 0"),
         (["--goal", "nan"], "goal.episode_return: expected a number, got 'nan'"),
         (["--trial", "../other"], "trial"),
-        (["--seed", "-1"], "seed: expected 0 or more, got -1"),
+        (["--seed", "-1"], "seed: expected 0 to 9"),
         (["--address", "127.0.0.1:1"], "add --runtime ray"),
     ],
 )
