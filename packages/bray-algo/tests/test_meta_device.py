@@ -58,7 +58,9 @@ def dqn_step() -> Tensor:
 
 
 def c51_step() -> Tensor:
-    support = c51.atoms(-1, 1, K)
+    # Once transformers has loaded a model in this process, `linspace` takes no default device: it
+    # patches it meanwhile, and torch keeps the patched one for good in a set of its own.
+    support = c51.atoms(-1, 1, K).to("meta")
     target = c51.target(rows(N, A, K), rows(N), rows(N), support, next_legal=flags(N, A))
     c51.divergence(rows(N, A, K), torch.zeros(N, dtype=torch.int64), target)
     return c51.loss(rows(N, A, K), torch.zeros(N, dtype=torch.int64), target)[0]
