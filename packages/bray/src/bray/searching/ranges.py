@@ -37,7 +37,7 @@ class NumberRange:
     is_whole: bool = False
     """Whether numbers are whole."""
     step: int = 1
-    """Of whole numbers: how far one is from the next, counted from `low`."""
+    """Distance of each whole number from the next, counted from `low`."""
 
     def ends(self) -> list[str]:
         """Return both ends as they are written in a template."""
