@@ -38,7 +38,7 @@ class Client {
   ///
   /// Throws ConnectionError (`unreachable`), ServiceError (`unauthorized`), TimeoutError.
   Client(std::string host, std::uint16_t port, Options options = {})
-      : timeout_(options.timeout),
+      : timeout_(detail::checked(options).timeout),
         engine_(std::make_unique<detail::Engine>(std::move(host), port, std::move(options),
                                                  detail::OnTimeout::close)) {
     ping();
