@@ -48,32 +48,22 @@ class ObservationReader:
         self._sets = space if has_sets(space) else {}
         self._categories = _categories(space, (), _WHOLE)
 
-    def cast(self, observation: Nested, spec: Nested) -> Nested:
-        """Return an observation that came in JSON as arrays of what the model takes.
+    def arrays(self, observation: Nested, spec: Nested, *, is_json: bool) -> Nested:
+        """Return an observation as arrays of what the model takes.
 
         Args:
-            observation: What `bray_core.json_body.read` gave.
+            observation: What `bray_core.json_body.read` gave, which has no dtypes; or what the
+                codec gave, where only plain numbers, such as a choice, become arrays. Its dicts are
+                changed.
             spec: Nested `ArraySpec` of the model's input.
+            is_json: Whether it came in JSON.
 
         Raises:
             ServiceError: `bad_request`: it does not fit; the message names the leaf.
         """
         try:
-            return json_fit.fit(pad_sets(observation, self._sets, _WHOLE), spec, _WHOLE)
-        except SpecError as error:
-            raise ServiceError("bad_request", str(error)) from error
-
-    def filled(self, observation: Nested, spec: Nested) -> Nested:
-        """Return an observation of the codec with arrays for its plain numbers, such as a choice.
-
-        Args:
-            observation: What the codec gave; its dicts are changed.
-            spec: Nested `ArraySpec` of the model's input.
-
-        Raises:
-            ServiceError: `bad_request`: a number does not fit; the message names the leaf.
-        """
-        try:
+            if is_json:
+                return json_fit.fit(pad_sets(observation, self._sets, _WHOLE), spec, _WHOLE)
             return _filled(observation, spec, _WHOLE)
         except SpecError as error:
             raise ServiceError("bad_request", str(error)) from error

@@ -213,7 +213,7 @@ class PolicyActor(Actor):
         )
 
     def _read(self, message: dict[str, Any], body: bytes) -> Nested:
-        """Return a message's observation, cast where it came in JSON, and keep it there.
+        """Return a message's observation as arrays, and keep it there.
 
         Raises:
             ServiceError: `bad_request`: there is none, or it does not fit; names the leaf.
@@ -223,8 +223,8 @@ class PolicyActor(Actor):
         if is_json or type(observation) is not np.ndarray:
             spec = self._observation_spec()
             if spec is not None:
-                read = self._reader.cast if is_json else self._reader.filled
-                observation = message["observation"] = read(observation, spec)
+                observation = self._reader.arrays(observation, spec, is_json=is_json)
+                message["observation"] = observation
         self._reader.check(observation)
         return observation
 

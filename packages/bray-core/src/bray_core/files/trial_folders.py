@@ -16,10 +16,10 @@ CONFIG = "config.yaml"
 """File with the settings of a trial, and of each launch."""
 EPISODES = "episodes"
 """Folder of a trial's recorded episodes."""
-_MAX_NAME_BYTES = 255
-"""Longest name of a file on the usual file systems."""
 BEFORE = "config.before.yaml"
 """File with the trial's former settings, in the folder of the launch that changed them."""
+_MAX_NAME_BYTES = 255
+"""Longest name of a file on the usual file systems."""
 
 
 def trial_of(settings: Path) -> Path:

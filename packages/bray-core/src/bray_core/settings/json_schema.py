@@ -10,12 +10,13 @@ import inspect
 import textwrap
 import types
 import typing
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Union
 
 from bray_core.settings.ranges import declared_bounds
+from bray_core.settings.settings_build import LISTS, MAPPINGS, item_types
 from bray_core.settings.settings_tree import to_plain, written_name
 
 _PLAIN: dict[Any, dict[str, Any]] = {
@@ -66,13 +67,14 @@ def _of_type(hint: Any) -> dict[str, Any]:
         return {"enum": list(arguments)}
     if origin in (Union, types.UnionType):
         return {"anyOf": _options(arguments)}
-    if origin in (tuple, list, Sequence):
-        if origin is not tuple or Ellipsis in arguments or not arguments:
-            return {"type": "array", "items": _of_type(arguments[0]) if arguments else {}}
+    if origin in LISTS:
+        first, *others = item_types(origin, arguments)
+        if others == [Ellipsis]:
+            return {"type": "array", "items": _of_type(first)}
         items = [_of_type(argument) for argument in arguments]
         number = len(items)
         return {"type": "array", "prefixItems": items, "minItems": number, "maxItems": number}
-    if origin in (Mapping, dict):
+    if origin in MAPPINGS:
         inner = _of_type(arguments[1]) if arguments else {}
         return {"type": "object", "additionalProperties": inner} if inner else {"type": "object"}
     return copy.deepcopy(_PLAIN.get(hint, {}))

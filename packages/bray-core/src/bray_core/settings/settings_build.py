@@ -35,8 +35,10 @@ _WORDS: dict[Any, str] = {
     Path: "a path",
 }
 _ANYTHING: tuple[Any, ...] = (Any, object)
-_LISTS: tuple[Any, ...] = (tuple, list, Sequence)
-_MAPPINGS: tuple[Any, ...] = (Mapping, dict)
+LISTS: tuple[Any, ...] = (tuple, list, Sequence)
+"""Types that a list is read into."""
+MAPPINGS: tuple[Any, ...] = (Mapping, dict)
+"""Types that settings of any names are read into."""
 
 
 def build(root: Value, schema: type[T]) -> T:
@@ -149,7 +151,7 @@ class SettingsBuilder:
         for field in dataclasses.fields(schema):
             if not is_readable(hints[field.name]):
                 key = f"{prefix}{written_name(field)}"
-                kind = getattr(hints[field.name], "__name__", str(hints[field.name]))
+                kind = str(hints[field.name]).removeprefix("<class '").removesuffix("'>")
                 words = (
                     f"{schema.__name__} declares it as {kind}, which cannot be read from settings"
                 )
@@ -195,10 +197,10 @@ class SettingsBuilder:
             return self._choice(value, arguments, path)
         if origin in (Union, types.UnionType):
             return self._one_of(value, arguments, path)
-        if origin in _LISTS:
-            made = self._tuple(value, _items(origin, arguments), path)
+        if origin in LISTS:
+            made = self._tuple(value, item_types(origin, arguments), path)
             return list(made) if origin is list and made is not _REFUSED else made
-        if origin in _MAPPINGS:
+        if origin in MAPPINGS:
             return self._mapping(value, arguments[1] if arguments else Any, path)
         return self._scalar(value, hint, path)
 
@@ -286,7 +288,7 @@ def _words(hint: Any) -> str:
     return _WORDS.get(hint, "a list" if _takes_list(hint) else str(hint))
 
 
-def _items(origin: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+def item_types(origin: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the types of a list's items, as those of a tuple are written."""
     if origin is tuple and arguments:
         return arguments
@@ -298,11 +300,11 @@ def is_readable(hint: Any) -> bool:
     if hint in _ANYTHING or hint in _WORDS or dataclasses.is_dataclass(hint):
         return True
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if origin in _MAPPINGS and arguments:
+    if origin in MAPPINGS and arguments:
         return arguments[0] in (str, *_ANYTHING) and is_readable(arguments[1])
     if origin is Literal:
         return all(isinstance(choice, str | int | float) for choice in arguments)
-    if origin in (*_LISTS, *_MAPPINGS, Union, types.UnionType):
+    if origin in (*LISTS, *MAPPINGS, Union, types.UnionType):
         return all(one in (Ellipsis, type(None)) or is_readable(one) for one in arguments)
     return False
 
@@ -316,11 +318,11 @@ def _or_settings(hints: tuple[Any, ...]) -> str:
 
 
 def _takes_settings(hint: Any) -> bool:
-    return dataclasses.is_dataclass(hint) or (typing.get_origin(hint) or hint) in _MAPPINGS
+    return dataclasses.is_dataclass(hint) or (typing.get_origin(hint) or hint) in MAPPINGS
 
 
 def _takes_list(hint: Any) -> bool:
-    return (typing.get_origin(hint) or hint) in _LISTS
+    return (typing.get_origin(hint) or hint) in LISTS
 
 
 def _overflows(text: Any, number: float) -> bool:

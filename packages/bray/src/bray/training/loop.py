@@ -392,7 +392,7 @@ class Watch:
 
     def finish(self) -> None:
         """Stop the trainer after the replay at hand, which it publishes."""
-        self._trainer.stop()
+        self.end()
 
     def end(self) -> None:
         """Stop the trainer, which writes a checkpoint."""
