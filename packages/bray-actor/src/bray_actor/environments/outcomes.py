@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from bray_actor.environments.finite import are_ordinary, check_finite, check_reward, shown
 from bray_core.errors import SpecError
 
-_MOST = float(np.finfo(np.float32).max)
-"""Largest number that networks and buffers take."""
-_ORDINARY = 1e76
-"""Sum of squares below which no number is beyond float32."""
 _STEP = "observation, reward, terminated, truncated, info"
 _RESET = "observation, info"
 
@@ -26,18 +23,9 @@ def check_step(outcome: Any) -> None:
     """
     if type(outcome) is not tuple or len(outcome) != 5:
         _check_parts("step", outcome, _STEP)
-    check_reward(outcome[1])
+    check_reward(outcome[1], "step: reward")
     if type(outcome[4]) is not dict and not isinstance(outcome[4], Mapping):
-        raise SpecError(f"step: info: expected a dict, got {_shown(outcome[4])}")
-
-
-def check_reward(reward: Any) -> None:
-    """Refuse a reward that no buffer takes. Raises SpecError: it is no finite number of float32."""
-    if getattr(reward, "shape", ()) or not _is_finite(reward):
-        raise SpecError(
-            f"step: reward: expected a finite number, got {_shown(reward)} (rewards are float32, "
-            f"up to {_MOST:.2g})"
-        )
+        raise SpecError(f"step: info: expected a dict, got {shown(outcome[4])}")
 
 
 def check_reset(space: Any, outcome: Any) -> None:
@@ -54,7 +42,7 @@ def check_reset(space: Any, outcome: Any) -> None:
     _check_parts("reset", outcome, _RESET)
     observation, info = outcome
     if not isinstance(info, Mapping):
-        raise SpecError(f"reset: info: expected a dict, got {_shown(info)}")
+        raise SpecError(f"reset: info: expected a dict, got {shown(info)}")
     check_observation(space, observation, "reset: observation")
 
 
@@ -71,13 +59,13 @@ def check_observation(space: Any, value: Any, path: str) -> None:
     """
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping) or not set(space.keys()) <= set(value):
-            got = sorted(map(str, value)) if isinstance(value, Mapping) else _shown(value)
+            got = sorted(map(str, value)) if isinstance(value, Mapping) else shown(value)
             raise SpecError(f"{path}: expected a dict of {sorted(space.keys())}, got {got}")
         for name, child in space.items():
             check_observation(child, value[name], f"{path}/{name}")
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple | list) or len(value) != len(space):
-            raise SpecError(f"{path}: expected a tuple of {len(space)}, got {_shown(value)}")
+            raise SpecError(f"{path}: expected a tuple of {len(space)}, got {shown(value)}")
         for number, child in enumerate(space):
             check_observation(child, value[number], f"{path}[{number}]")
     elif space.shape is not None:
@@ -132,15 +120,15 @@ def _check_array(space: Any, value: Any, path: str) -> None:
         array = _of_dtype(value, space.dtype, array)
     if array.dtype.kind not in "biuf" or array.shape != tuple(space.shape):
         raise SpecError(
-            f"{path}: expected numbers of shape {tuple(space.shape)}, got {_shown(value)}"
+            f"{path}: expected numbers of shape {tuple(space.shape)}, got {shown(value)}"
         )
     if not np.can_cast(array.dtype, space.dtype, "same_kind"):
         raise SpecError(
             f"{path}: expected {space.dtype} as the space says, got {array.dtype}: return it as "
             f"{space.dtype}, or let the space say {array.dtype}"
         )
-    if array.dtype.kind == "f" and not are_ordinary(array):
-        _check_finite(array, path)
+    if array.dtype.kind == "f":
+        check_finite(array, path)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         _check_category(space, array, path)
 
@@ -149,22 +137,6 @@ def _of_dtype(value: int, dtype: Any, otherwise: Any) -> Any:
     """Return a number of Python's as an array of a dtype, where it can be one."""
     bounds = np.iinfo(dtype)
     return np.asarray(value, dtype) if bounds.min <= value <= bounds.max else otherwise
-
-
-def are_ordinary(array: Any) -> bool:
-    """Return whether numbers are finite and none is anywhere near the end of float32.
-
-    It is a glance: where it says False, each number is to be looked at.
-    """
-    return float(np.vdot(array, array)) < _ORDINARY
-
-
-def _check_finite(array: Any, path: str) -> None:
-    with np.errstate(over="ignore"):
-        wrong = array[~np.isfinite(array.astype(np.float32))]
-    if wrong.size:
-        got = "NaN" if np.isnan(wrong[0]) else f"{wrong[0]:.4g}, which float32 has not,"
-        raise SpecError(f"{path}: expected numbers, got {got} among them")
 
 
 def _check_category(space: Any, array: Any, path: str) -> None:
@@ -188,20 +160,4 @@ def _check_parts(call: str, outcome: Any, parts: str) -> None:
     cure = ""
     if call == "step" and isinstance(outcome, tuple) and len(outcome) == size - 1:
         cure = ": what Gym called done is `terminated`, or `truncated` where time was up"
-    raise SpecError(f"{call}: expected ({parts}), got {_shown(outcome)}{cure}")
-
-
-def _is_finite(reward: Any) -> bool:
-    try:
-        return bool(-_MOST <= reward <= _MOST)
-    except TypeError:
-        return False
-
-
-def _shown(value: Any) -> str:
-    """Return a value in few words."""
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape}"
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)}"
-    return f"{type(value).__name__} {str(value)[:40]!r}" if value is not None else "None"
+    raise SpecError(f"{call}: expected ({parts}), got {shown(outcome)}{cure}")

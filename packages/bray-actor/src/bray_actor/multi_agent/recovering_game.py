@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from bray_actor.environments.error_limit import ERROR, Renewal
 from bray_actor.environments.error_words import RAISED
+from bray_actor.environments.finite import check_finite, check_reward
 from bray_actor.multi_agent.environment import (
     AgentTick,
     MultiAgentEnvironment,
     takes_options,
 )
 from bray_core import nested
-from bray_core.errors import BrayError
+from bray_core.errors import BrayError, SpecError
 from bray_core.nested import Nested
 from bray_core.spaces import Spaces
 
@@ -122,17 +120,17 @@ class RecoveringGame:
 
 
 def _checked(ticks: dict[str, AgentTick]) -> dict[str, AgentTick]:
-    """Return the ticks if all their numbers are finite.
+    """Return the ticks if all their numbers are finite, in float32 too.
 
     Raises:
         ValueError: a reward or an observation has others; names the agent.
     """
-    for agent, tick in ticks.items():
-        if not math.isfinite(tick.reward):
-            raise ValueError(f"reward of {agent}: expected a finite number, got {tick.reward}")
-        for path, leaf in nested.items(tick.observation, agent):
-            is_real = getattr(leaf, "dtype", None) is not None and leaf.dtype.kind == "f"
-            # The sum of squares is a glance; where it is not finite each number is looked at.
-            if is_real and not math.isfinite(np.vdot(leaf, leaf)) and not np.isfinite(leaf).all():
-                raise ValueError(f"observation of {path}: expected finite numbers, got {leaf}")
+    try:
+        for agent, tick in ticks.items():
+            check_reward(tick.reward, f"reward of {agent}")
+            for path, leaf in nested.items(tick.observation, agent):
+                if getattr(leaf, "dtype", None) is not None and leaf.dtype.kind == "f":
+                    check_finite(leaf, f"observation of {path}")
+    except SpecError as error:  # a fault of the environment, and none of how bray is used
+        raise ValueError(str(error)) from error
     return ticks

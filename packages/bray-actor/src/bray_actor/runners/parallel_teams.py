@@ -11,12 +11,8 @@ import numpy.typing as npt
 
 from bray_actor.environments.error_limit import Renewal
 from bray_actor.environments.error_words import RAISED
-from bray_actor.environments.outcomes import (
-    are_ordinary,
-    at_a_glance,
-    check_observation,
-    check_reward,
-)
+from bray_actor.environments.finite import are_ordinary, check_reward
+from bray_actor.environments.outcomes import at_a_glance, check_observation
 from bray_actor.runners.teams import Mask, TeamObservation, TeamStep
 from bray_actor.spaces import import_gymnasium
 from bray_core.errors import ConfigError, SpecError
@@ -125,7 +121,7 @@ class ParallelTeams:
             {agent: one for agent, one in zip(self._agents, taken, strict=True) if agent in playing}
         )
         reward = sum(rewards.get(agent, 0.0) for agent in playing) / self.num_agents
-        check_reward(reward)
+        check_reward(reward, "step: reward")
         self._see(team, observation, playing | set(env.agents))
         has_ended = not env.agents
         is_terminated = has_ended and all(terminated.values())
