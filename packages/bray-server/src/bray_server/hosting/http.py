@@ -194,7 +194,7 @@ class HttpConnection(HttpReader):
                 head.kind, head.session = self._step(request)
             head.is_json = _is_in_json(request)
             has_id = b"x-request-id" in request.headers
-            is_plain = not (head.is_json or has_id or self.host.access_log)
+            is_plain = not (head.is_json or has_id or request.speaks_1_0 or self.host.access_log)
             request.is_plain = is_plain and head.kind is not None
             is_call = head.kind == _CALL and not self.host.sessions.answers_calls_together
             head.is_direct = is_plain and (head.kind == _TICK or is_call)
@@ -297,14 +297,14 @@ class HttpConnection(HttpReader):
         extra += b"Cache-Control: no-cache\r\n"
         if b"x-request-id" in request.headers:
             extra += b"X-Request-Id: %b\r\n" % request.id
-        if request.takes_chunks:
-            extra += b"Transfer-Encoding: chunked\r\n"
-        else:
+        if request.speaks_1_0:
             request.keep_alive = False
+        else:
+            extra += b"Transfer-Encoding: chunked\r\n"
         if not request.keep_alive:
             extra += b"Connection: close\r\n"
         self.write(b"%b%b\r\n" % (reply_head(stream.status, stream.content_type), extra))
-        self._streamed = StreamedReply(self, stream, is_chunked=request.takes_chunks)
+        self._streamed = StreamedReply(self, stream, is_chunked=not request.speaks_1_0)
         self.host.sessions.begin_stream()
         task = asyncio.get_running_loop().create_task(self._stream(item, request, self._streamed))
         self.waiting.add(task)
@@ -371,6 +371,8 @@ class HttpConnection(HttpReader):
             extra += b"X-Request-Id: %b\r\n" % request.id
         if not request.keep_alive:
             extra += b"Connection: close\r\n"
+        elif request.speaks_1_0:
+            extra += b"Connection: keep-alive\r\n"
         if request.method == b"HEAD":
             body = b""
         head = b"%bContent-Length: %d\r\n%b\r\n" % (reply_head(status, content_type), size, extra)

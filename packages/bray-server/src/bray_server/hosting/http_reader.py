@@ -269,6 +269,11 @@ class HttpReader(Connection):
                 if request.length > self.limits.max_body_bytes:
                     raise self._too_large(request.length)
         elif name == b"transfer-encoding":
+            if request.is_chunked or value.strip().lower() != b"chunked":
+                text = value[:100].decode(errors="replace")
+                raise ServiceError(
+                    "bad_request", f"Transfer-Encoding: expected chunked alone, got {text!r}"
+                )
             request.is_chunked = True
             request.headers[name] = value
 
@@ -278,6 +283,8 @@ class HttpReader(Connection):
         if request is None:
             raise ServiceError("bad_request", "expected a request line before the headers")
         request.is_headed = True
+        if (version := self._parser.get_http_version()) != "1.1":
+            self._check_version(request, version)
         if self._parser.should_upgrade():
             return  # see `_feed`
         if not request.url.startswith(b"/"):
@@ -286,6 +293,17 @@ class HttpReader(Connection):
             self._check_before_body(request)
         if request.length > UNCOUNTED_BYTES or b"expect" in request.headers:
             self._expect_body(request)
+
+    def _check_version(self, request: HttpRequest, version: str) -> None:
+        """Refuse what is neither HTTP/1.1 nor a proper request of HTTP/1.0. Raises ServiceError."""
+        if version != "1.0":
+            text = f"expected HTTP/1.1 or HTTP/1.0, got a request line of HTTP/{version}"
+            raise ServiceError("bad_request", text)
+        if request.is_chunked:  # where the body ends may be seen otherwise by a proxy of HTTP/1.0
+            raise ServiceError(
+                "bad_request", "Transfer-Encoding: HTTP/1.0 has none: expected Content-Length"
+            )
+        request.speaks_1_0 = True
 
     def _check_before_body(self, request: HttpRequest) -> None:
         """Find out whether the body is wanted."""
@@ -341,7 +359,7 @@ class HttpReader(Connection):
             self._begin_receiving(request.length)
             request.counted_bytes = request.length
         expects = request.headers.get(b"expect", b"").lower() == b"100-continue"
-        if expects and self.is_idle and request.error is None:
+        if expects and self.is_idle and request.error is None and not request.speaks_1_0:
             self.write(CONTINUE)
 
     def on_body(self, data: bytes) -> None:
@@ -389,7 +407,6 @@ class HttpReader(Connection):
             self._count(request.counted_bytes)
         request.method = parser.get_method()
         request.keep_alive = parser.should_keep_alive()
-        request.takes_chunks = parser.get_http_version() != "1.0"
         self.last_received = request.received_s = time.monotonic()
         self._queue.append(request)
 

@@ -16,7 +16,7 @@ class HttpRequest:
     __slots__ = (
         "body", "counted_bytes", "error", "headers", "is_chunked", "is_headed", "is_page",
         "is_plain", "keep_alive", "length", "method", "num_bytes", "num_head_bytes", "pieces",
-        "received_s", "takes_chunks", "url", "wants_body",
+        "received_s", "speaks_1_0", "url", "wants_body",
     )  # fmt: skip
 
     def __init__(self, url: bytes) -> None:
@@ -37,8 +37,9 @@ class HttpRequest:
         self.counted_bytes = 0
         """Bytes that the request has of the budget of bytes in flight."""
         self.keep_alive = False
-        self.takes_chunks = True
-        """Whether the client knows replies in chunks, as HTTP/1.1 has them."""
+        self.speaks_1_0 = False
+        """Whether the client speaks HTTP/1.0: it knows no chunks and no interim replies, and is to
+        be told that its connection stays open."""
         self.method = b""
         self.error: ServiceError | None = None
         self.is_page = False
@@ -59,7 +60,7 @@ class HttpRequest:
         other.length = other.num_bytes = self.length
         other.is_headed = True
         other.keep_alive = self.keep_alive
-        other.takes_chunks = self.takes_chunks
+        other.speaks_1_0 = self.speaks_1_0
         other.body = body
         other.received_s = received_s
         return other
