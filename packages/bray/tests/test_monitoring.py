@@ -195,6 +195,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "import it in Grafana" in capsys.readouterr().out
     with pytest.raises(AlreadyExistsError, match=r"prometheus.yml exists already"):
         command.run(options)
-    for target in ("nowhere", "a:b", 'x"]:1', "http://a:1"):
-        with pytest.raises(ConfigError, match="target: expected host:port, got"):
+    wrong = ("nowhere", "a:b", 'x"]:1', "http://a:1", "a:99999", "a:0", "a:b:1", "::1:80", "a..b:1")
+    for target in wrong:
+        with pytest.raises(ConfigError, match="target: expected host:port, such as"):
             write_configuration(tmp_path / "other", [target])

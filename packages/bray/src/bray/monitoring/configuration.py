@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_server.wire.address import Address
 
 FILES = ("prometheus.yml", "dashboard.json")
 TARGETS = ("127.0.0.1:9464", "127.0.0.1:7380")
@@ -28,8 +29,11 @@ def write_configuration(folder: Path, targets: Sequence[str] = TARGETS) -> list[
         AlreadyExistsError: one of the files is there already.
     """
     for target in targets:
-        if not _TARGET.fullmatch(target):
-            raise ConfigError(f"target: expected host:port, got {target!r}")
+        if not _is_address(target):
+            raise ConfigError(
+                "target: expected host:port, such as 127.0.0.1:7380 or [::1]:7380, with a port of "
+                f"1 to 65535, got {target[:200]!r}"
+            )
     texts = [files("bray.monitoring").joinpath(name).read_text() for name in FILES]
     texts[0] = texts[0].replace("TARGETS", ", ".join(f'"{target}"' for target in targets))
     paths = [folder / name for name in FILES]
@@ -43,3 +47,11 @@ def write_configuration(folder: Path, targets: Sequence[str] = TARGETS) -> list[
     except OSError as error:
         raise ConfigError(f"folder: {folder} cannot be written: {error.strerror}") from error
     return paths
+
+
+def _is_address(target: str) -> bool:
+    try:
+        Address.parse(f"http://{target}")
+    except ConfigError:
+        return False
+    return bool(_TARGET.fullmatch(target))

@@ -11,6 +11,7 @@ from bray_core.settings.ranges import (
     FiniteFloat,
     NonNegativeFloat,
     NonNegativeInt,
+    Port,
     PositiveFloat,
     PositiveInt,
     Range,
@@ -97,7 +98,7 @@ class TextSourceConfig:
     """Whether programs that were started elsewhere play at the endpoint."""
     count: PositiveInt = 1
     """Processes of the program that run at once."""
-    port: NonNegativeInt = 0
+    port: Port = 0
     """Port of the endpoint for programs; 0 takes any free one."""
     session_timeout_s: PositiveFloat = 120.0
     """Longest time between two requests of a session; then it ends without a reward and is
