@@ -14,6 +14,7 @@ import pytest
 
 from bray_core.errors import ConfigError, DeadlineError, PortInUseError, ServiceError
 from bray_server import AsyncClient, Client, Limits, Request, Server, ServerThread
+from bray_server.hosting.reserved_port import reserved_port
 from bray_server.wire.frames import Kind, pack
 
 
@@ -282,10 +283,36 @@ def test_nobody_there() -> None:
     assert code_of(Client, "http://127.0.0.1:1") == "unreachable"
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:80", "ftp://x:1", "tcp://x", "tcp://x:99999", ""])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1:80",
+        "ftp://x:1",
+        "tcp://x",
+        "tcp://x:99999",
+        "tcp://x:0",
+        "",
+        "tcp://me:secret@x:1",
+        "http://x:1?a=b",
+        "tcp://x:1#f",
+        "tcp://x..y:1",
+        f"tcp://{'x' * 64}:1",
+    ],
+)
 def test_addresses_of_another_form_are_refused(address: str) -> None:
     with pytest.raises(ConfigError, match="address: expected tcp://host:port"):
         Client(address)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid", "a..b", "x" * 300])
+def test_a_host_that_is_not_this_machine_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match="host: expected an address of this machine"):
+        ServerThread(Counter, host=host)
+    with (
+        pytest.raises(ConfigError, match="host: expected an address of this machine"),
+        reserved_port(host, "tcp_port", 0),
+    ):
+        pass
 
 
 def test_nonsense_is_refused() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import socket
 from collections.abc import Iterator
 
-from bray_core.errors import PortInUseError
 from bray_core.settings.ranges import Port, check_value
+from bray_server.hosting.listen_error import listen_error
 
 
 @contextlib.contextmanager
@@ -28,7 +27,7 @@ def reserved_port(host: str, name: str, port: int | None) -> Iterator[int | None
 
     Raises:
         PortInUseError: Somebody listens there; names the port.
-        ConfigError: `port` is no port.
+        ConfigError: `port` is no port, or `host` none of this machine.
     """
     if port is None:
         yield None
@@ -42,9 +41,6 @@ def reserved_port(host: str, name: str, port: int | None) -> Iterator[int | None
             alone.close()
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             held.bind((host, port))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            cure = f"choose another {name.replace('_', ' ')}, or 0 for any free one"
-            raise PortInUseError(host, port, cure) from error
+        except (OSError, UnicodeError) as error:
+            raise listen_error(name.replace("_", " "), host, port, error) from error
         yield held.getsockname()[1]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from bray_core.errors import ConfigError, PortInUseError
+from bray_core.errors import ConfigError
 from bray_core.metrics import registry
 from bray_core.metrics.prometheus import rows
 from bray_core.process import memory
@@ -19,6 +18,7 @@ from bray_core.settings.ranges import Port, check_value
 from bray_server.hosting.connection import Connection
 from bray_server.hosting.group import WorkerGroup
 from bray_server.hosting.http import HttpConnection
+from bray_server.hosting.listen_error import listen_error
 from bray_server.hosting.tcp import TcpConnection
 from bray_server.hosting.worker_connection import WorkerConnection
 from bray_server.limits.access import Tokens
@@ -133,6 +133,7 @@ class Server:
 
         Raises:
             PortInUseError: A port is taken; names it.
+            ConfigError: The host is none of this machine, or a port may not be opened.
         """
         memory.keep_small_freed()
         reuse = self._group is not None
@@ -171,11 +172,8 @@ class Server:
                 reuse_port=reuse or None,
                 backlog=_BACKLOG,
             )
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            cure = f"choose another {name}, or 0 for any free one"
-            raise PortInUseError(self._host, port, cure) from error
+        except (OSError, UnicodeError) as error:
+            raise listen_error(name, self._host, port, error) from error
         self._listeners.append(listener)
         bound: int = listener.sockets[0].getsockname()[1]
         return bound

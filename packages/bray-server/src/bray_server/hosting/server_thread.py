@@ -33,6 +33,7 @@ class ServerThread:
 
     Raises:
         PortInUseError: A port is taken; names it.
+        ConfigError: The host is none of this machine, or a port may not be opened.
     """
 
     def __init__(self, service: Service, **options: Any) -> None:
@@ -113,6 +114,7 @@ def serve(
 
     Raises:
         PortInUseError: A port is taken; names it.
+        ConfigError: The host is none of this machine, or a port may not be opened.
     """
 
     def start() -> Callable[[], None]:

@@ -22,17 +22,20 @@ class Address(NamedTuple):
         """Read an address.
 
         Raises:
-            ConfigError: The text has another form.
+            ConfigError: The text has another form, says more than that, or the host cannot be one.
         """
         try:
             parts = urlsplit(text)
-            host, port = parts.hostname, parts.port
+            host, port = parts.hostname or "", parts.port
+            host.encode("idna")  # refuses empty parts, and those of more than 63 bytes
+            is_bare = not (parts.username or parts.query or parts.fragment)
+            fits = is_bare and parts.scheme in _SCHEMES and parts.path in ("", "/")
         except ValueError:
-            host = port = None
-        if not host or not port or parts.scheme not in _SCHEMES or parts.path not in ("", "/"):
+            fits, host, port = False, "", None
+        if not (fits and host and port):
             raise ConfigError(
                 "address: expected tcp://host:port or http://host:port, or tcps:// or https:// "
-                f"with TLS, got {text!r}"
+                f"with TLS, a port of 1 to 65535 and nothing else, got {text[:200]!r}"
             )
         return cls(parts.scheme, host, port)
 
