@@ -101,6 +101,25 @@ async def test_old_files_go(tmp_path: Path) -> None:
     assert [read_episode(path).session for path in recorder.files()] == ["3", "4"]
 
 
+async def test_a_large_folder_is_listed_once_in_many_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = []
+    names = recording.os.listdir
+    monkeypatch.setattr(recording.os, "listdir", lambda folder: listed.append(1) or names(folder))
+    recorder = Recorder(tmp_path, max_files=500, max_waiting=20)
+    for number in range(510):  # of an earlier time
+        (tmp_path / f"20260101T000000-old-{number:06d}.episode").touch()
+    for number in range(13):
+        await recorder.record(Echo)(str(number)).end(b"")
+    recorder.close()
+    assert len(listed) == 3  # after 6 and 12 files, and at the end
+    assert len(recorder.files()) == 500
+    assert {read_episode(path).session for path in recorder.files()[-13:]} == set(
+        map(str, range(13))
+    )
+
+
 async def test_recorders_of_one_folder_keep_each_others_files(tmp_path: Path) -> None:
     recorders = [Recorder(tmp_path, every=1) for _ in range(2)]
     for name, recorder in zip("ab", recorders, strict=True):

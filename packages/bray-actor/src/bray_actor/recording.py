@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import os
 import threading
 import time
 import zlib
@@ -87,7 +88,8 @@ class Recorder:
         every: N; the first session is recorded.
         share: Share of the sessions that is recorded, 0 to 1, drawn by a hash of each session's
             name: every process draws the same.
-        max_files: Number of files beyond which the oldest of the folder is deleted.
+        max_files: Number of files beyond which the oldest of the folder is deleted; meanwhile it
+            may hold a hundredth more.
         max_waiting: Largest number of episodes in memory that wait for the disk.
         max_memory_bytes: Largest size of all requests in memory, of sessions under way and of
             those that wait; beyond it the rest of a session is left out.
@@ -138,6 +140,7 @@ class Recorder:
         self._every = every
         self._share = share
         self._max_files = max_files
+        self._look_every = 1 + max_files // 100  # to list ten thousand names takes 0.1 s
         self._max_waiting = max_waiting
         self._seen = 0
         self._written = 0
@@ -160,11 +163,17 @@ class Recorder:
 
     def files(self) -> list[Path]:
         """Return the folder's files, the oldest first."""
-        return sorted(self._folder.glob(f"*{SUFFIX}"))
+        names = os.listdir(self._folder) if self._folder.is_dir() else []
+        return [self._folder / name for name in sorted(names) if name.endswith(SUFFIX)]
 
     def close(self) -> None:
         """Wait until all is written."""
         self._writer.shutdown(wait=True)
+        if self._written:
+            try:
+                self._delete_oldest()
+            except OSError as error:
+                self._log.error(f"old episodes are not deleted: {error}")
 
     def _keep(self, episode: Episode, size: int) -> None:
         if self._waiting >= self._max_waiting:
@@ -183,13 +192,17 @@ class Recorder:
         try:
             self._written += 1
             _write(self._folder, episode, f"{self._token}-{self._written:06d}")
-            for old in self.files()[: -self._max_files]:
-                old.unlink(missing_ok=True)
+            if self._written % self._look_every == 0:
+                self._delete_oldest()
         except Exception as error:  # noqa: BLE001  whatever it is, it must not end the thread
             self._lose(str(error))
         finally:
             self._waiting -= 1
             self._memory.release(size)
+
+    def _delete_oldest(self) -> None:
+        for old in self.files()[: -self._max_files]:
+            old.unlink(missing_ok=True)
 
     def _lose(self, reason: str) -> None:
         self._log.error(f"an episode is not recorded: {reason}")
