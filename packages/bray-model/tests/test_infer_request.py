@@ -13,7 +13,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from bray_core import nested
-from bray_core.errors import CapacityError, SpecError
+from bray_core.errors import SpecError
 from bray_core.protocols import Answer
 from bray_model import Model, ModelConfig
 from bray_model.serving.infer_request import InferRequest
@@ -317,11 +317,11 @@ def test_a_reply_is_bounded(exported):
     body = message()
     request = InferRequest(body, None, signature)
     assert request.reply_bytes < 1000
-    with pytest.raises(CapacityError, match=r"at most 100 bytes.*larger --max-reply-bytes"):
+    with pytest.raises(SpecError, match=r"at most 100 bytes.*larger --max-reply-bytes"):
         InferRequest(body, None, signature, max_reply_bytes=100)
     few = with_fields(outputs=[{"name": "outputs/heads[0]", "parameters": {"binary_data": True}}])
     assert InferRequest(few, None, signature, max_reply_bytes=100).reply_bytes == 4
-    with pytest.raises(CapacityError, match=r"at most 1 rows, got 2.*--max-queue-rows"):
+    with pytest.raises(SpecError, match=r"at most 1 rows, got 2.*--max-queue-rows"):
         InferRequest(
             message(shape=[2])
             .replace(b"[1, 4]", b"[2, 4]")

@@ -242,8 +242,8 @@ def test_limits_of_the_command_line_hold(numbers, workers):
         web = address(text, "http")
         for rows, status, words in [
             (1, 200, b'"data":[1.0]'),
-            (3, 429, b"larger --max-reply-bytes"),
-            (4, 429, b"larger --max-queue-rows"),
+            (3, 400, b"larger --max-reply-bytes"),
+            (4, 400, b"larger --max-queue-rows"),
             (2000, 413, b"the limit of 2000"),
         ]:
             tensor = {"name": "inputs[0]", "datatype": "FP32", "shape": [rows, 2]}

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bray_core.errors import CapacityError, SpecError
+from bray_core.errors import SpecError
 from bray_core.nested import Nested
 from bray_core.protocols import Answer
 from bray_model.serving.infer_head import InferHead, read_head
@@ -45,8 +45,8 @@ class InferRequest:
         max_reply_bytes: Largest size of its reply, and of what the model computes for it.
 
     Raises:
-        SpecError: The request is malformed, or does not fit; names the tensor.
-        CapacityError: The request asks for more than one may have.
+        SpecError: The request is malformed, does not fit, or asks for more than one may have; names
+            the tensor.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class InferRequest:
 
     def _check_size(self, head: InferHead, max_rows: int, max_reply_bytes: int) -> None:
         if head.num_rows > max_rows:
-            raise CapacityError(
+            raise SpecError(
                 f"{head.tree.paths[0]}: expected at most {max_rows} rows, got "
                 f"{short(head.num_rows)}: send fewer at a time, or start the server with a larger "
                 "--max-queue-rows"
             )
         most = max(head.computed_bytes, head.reply_bytes)
         if most > max_reply_bytes:
-            raise CapacityError(
+            raise SpecError(
                 f"outputs: expected a reply of at most {max_reply_bytes} bytes, got a request for "
                 f"up to {most}: ask for fewer rows or outputs, or in "
                 "binary, or start the server with a larger --max-reply-bytes"
