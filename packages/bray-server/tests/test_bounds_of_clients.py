@@ -27,7 +27,8 @@ KIB = 1024
 
 
 class Waiter:
-    def __init__(self) -> None:
+    def __init__(self, client: str = "") -> None:
+        self.client = client
         self.is_admitted = asyncio.Event()
 
     def admitted(self) -> None:
@@ -66,6 +67,30 @@ async def test_who_goes_lets_those_behind_it_in_and_not_all_may_wait() -> None:
         assert not budget.begin(Waiter(), 50)
     with pytest.raises(ServiceError, match="overloaded: no room for 50 bytes: 100 of 100 are in"):
         budget.begin(Waiter(), 50)
+
+
+async def test_a_client_has_its_share_of_the_budget_and_others_pass_it() -> None:
+    budget = ByteBudget(100, share=0.9)
+    assert budget.begin(Waiter("greedy"), 80)
+    waits = [Waiter("greedy") for _ in range(58)]
+    for waiter in waits:
+        assert not budget.begin(waiter, 15)
+    with pytest.raises(ServiceError, match="overloaded"):
+        budget.begin(Waiter("greedy"), 15)
+    assert budget.begin(Waiter("modest"), 20), "though others came before"
+    large, late = Waiter("large"), Waiter("late")
+    assert not budget.begin(large, 95), "there is no room"
+    assert not budget.begin(late, 1), "one that waits for room is next"
+    budget.give(20, "modest")
+    assert budget.used_bytes == 80
+    budget.give(80, "greedy")
+    await late.is_admitted.wait()
+    assert large.is_admitted.is_set()
+    assert not waits[0].is_admitted.is_set(), "it was passed over, and others are next"
+    budget.give(95, "large")
+    await waits[5].is_admitted.wait()
+    assert not waits[6].is_admitted.is_set()
+    assert budget.used_bytes == 91
 
 
 class Gate(Echo):
@@ -109,6 +134,28 @@ async def test_a_large_body_waits_unread_until_there_is_room(scheme: str) -> Non
         assert await first == await second == large[:20]
     await until(lambda: server.budget.used_bytes == 0)
     await server.stop(0)
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+def test_bodies_that_are_announced_and_never_sent_hold_up_nobody_else(scheme: str) -> None:
+    server = ServerThread(Echo(), http_port=0)
+    (address,) = [a for a in server.addresses if a.startswith(scheme)]
+    size = 16 * 1024 * KIB
+    head = b"POST /step HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size
+    if scheme == "tcp":
+        head = HEADER.pack(MAGIC, Kind.CALL, 0, 0, 1, size)
+    with contextlib.ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(connect(address)).sendall(head)
+        other = stack.enter_context(connect(address, "127.0.0.2"))
+        other.settimeout(5)
+        body = bytes(200 * KIB)
+        data = b"POST /step HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        other.sendall(pack(Kind.CALL, 1, "", body) if scheme == "tcp" else data)
+        received = 0
+        while received < len(body):
+            received += len(other.recv(65536))
+    server.close(0)
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "http"])

@@ -34,7 +34,10 @@ SERVER_LIMITS: Mapping[str, tuple[float, str]] = {
     "max_sessions": (10_000, "sessions open at a time, and sequences of each model"),
     "max_delta_sessions": (1_000, "of them with delta encoding"),
     "max_stream_bytes": (64 * 1024**2, "of one page that is sent in pieces"),
-    "max_client_share": (0.9, "part of sessions and connections for one address; 1 behind a proxy"),
+    "max_client_share": (
+        0.9,
+        "part of places and bytes that one address may have; 1 behind a proxy",
+    ),
     "tick_timeout_s": (60.0, "the deadline: how long one request may take"),
     "stream_timeout_s": (3600.0, "from the first to the last piece of a page sent in pieces"),
     "idle_timeout_s": (60.0, "a session or HTTP connection at rest for so long is ended"),

@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol, ABC):
     def admitted(self) -> None:
         """Read on: there is room for the body that waited."""
         if not self.waits_for_room:  # it gave up just after it was admitted
-            self._budget.give(self._wanted_bytes)
+            self._budget.give(self._wanted_bytes, self.client)
             return
         self.waits_for_room = False
         self._counted_bytes += self._wanted_bytes
@@ -174,16 +174,16 @@ class Connection(asyncio.Protocol, ABC):
 
     def _count(self, num_bytes: int) -> None:
         self._counted_bytes += num_bytes
-        self._budget.count(num_bytes)
+        self._budget.count(num_bytes, self.client)
 
     def _give(self, num_bytes: int) -> None:
         if not self.is_lost:
             self._counted_bytes -= num_bytes
-            self._budget.give(num_bytes)
+            self._budget.give(num_bytes, self.client)
 
     def _give_all(self) -> None:
         self._stop_waiting()
-        self._budget.give(self._counted_bytes + self._counted_unsent_bytes)
+        self._budget.give(self._counted_bytes + self._counted_unsent_bytes, self.client)
         self._counted_bytes = self._counted_unsent_bytes = 0
 
     def _count_unsent(self) -> None:
@@ -193,8 +193,11 @@ class Connection(asyncio.Protocol, ABC):
         size = self._transport.get_write_buffer_size()
         unsent = size if size > UNCOUNTED_BYTES else 0
         if unsent != self._counted_unsent_bytes:
-            self._budget.count(max(0, unsent - self._counted_unsent_bytes))
-            self._budget.give(max(0, self._counted_unsent_bytes - unsent))
+            more = unsent - self._counted_unsent_bytes
+            if more > 0:
+                self._budget.count(more, self.client)
+            else:
+                self._budget.give(-more, self.client)
             self._counted_unsent_bytes = unsent
 
     def _sendable(self, reply: Any) -> Any:

@@ -96,7 +96,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.shares = ClientShares(self.limits.max_connections, self.limits.max_client_share)
         """Number of connections of each client."""
-        self.budget = ByteBudget(self.limits.max_bytes_in_flight)
+        self.budget = ByteBudget(self.limits.max_bytes_in_flight, self.limits.max_client_share)
         """Budget of bytes in flight, over all connections."""
         self._num_delta = 0
         self._listeners: list[asyncio.Server] = []

@@ -37,9 +37,9 @@ class Limits:
     max_stream_bytes: PositiveInt = 64 * 1024 * 1024
     """Largest body of a streamed page, over all its pieces."""
     max_client_share: Annotated[float, Range(above=0, maximum=1)] = 0.9
-    """Part of `max_sessions` and of `max_connections` (where they are 32 or more) that one client,
-    a peer address, may have: the rest is kept for others. 1 behind a proxy, where all clients have
-    one address."""
+    """Part of `max_sessions` and of `max_connections` (where they are 32 or more), and of
+    `max_bytes_in_flight`, that one client, a peer address, may have: the rest is kept for others. 1
+    behind a proxy, where all clients have one address."""
     idle_timeout_s: Seconds = 60.0
     """Time after which a session or an HTTP connection without a request is ended."""
     tick_timeout_s: Seconds = 60.0
