@@ -20,6 +20,7 @@ from bray_model import Model, ModelConfig
 from bray_model.serving import service as service_module
 from bray_model.serving.repository import ExportRepository
 from bray_model.serving.service import service_of
+from bray_model.serving.shared_publishing import SharedPublisher
 
 ROW = np.ones(2, np.float32)
 
@@ -147,6 +148,42 @@ def test_two_exports_of_one_version_are_refused(exports, tmp_path, caplog):
     repository.close()
     with pytest.raises(ConfigError, match=r"is constant version 1, as is .*/a: remove one"):
         open_at(tmp_path)
+
+
+def test_an_export_of_a_taken_version_holds_up_no_other(exports, tmp_path, monkeypatch):
+    copy(exports / "2", tmp_path / "a")
+    repository = open_at(tmp_path)
+    copy(exports / "2", tmp_path / "b")
+    copy(exports / "2", tmp_path / "c")
+    opened = []
+    opening = repository._open
+    monkeypatch.setattr(repository, "_open", lambda one: opened.append(one.name) or opening(one))
+    repository.scan()
+    repository.scan()
+    assert not opened, "nobody could ask it"
+    copy(exports / "3", tmp_path / "d")
+    repository.scan()
+    assert answer(repository) == (3.0, 3)
+    shutil.rmtree(tmp_path / "a")
+    for _ in range(3):
+        repository.scan()
+    assert set(repository.exports()) == {tmp_path / "b", tmp_path / "d"}
+    assert opened == ["d", "b"]
+    repository.close()
+
+
+def test_weights_go_to_the_export_that_is_served_of_two_with_one_version(exports, tmp_path):
+    copy(exports / "1", tmp_path / "models" / "1")
+    (tmp_path / "shared").mkdir()
+    weights = {"weight": np.zeros((1, 2), np.float32), "bias": np.float32([20])}
+    publisher = SharedPublisher(
+        tmp_path / "models", tmp_path / "shared", lambda manifest: ModelConfig()
+    )
+    assert publisher.publish("constant", weights) == 2
+    copy(exports / "2", tmp_path / "models" / "2")  # which the serving processes do not take up
+    assert publisher.publish("constant", weights) == 3
+    assert len(list((tmp_path / "shared").iterdir())) == 1
+    publisher.close()
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -113,7 +114,8 @@ class ExportRepository:
     """Opens the exports below a path; `scan` takes up what was added, replaced or removed.
 
     An export that cannot be opened, such as one that is still being copied, changes nothing: what
-    was served goes on. It is tried again at the next scan. A removed export is no longer served,
+    was served goes on. It is tried again at the next scan. So does one whose name and version
+    another one answers with already. A removed export is no longer served,
     unless it was the last one of its name.
 
     Args:
@@ -209,7 +211,8 @@ class ExportRepository:
         entries: dict[Path, _Entry] = {}
         for export in _found(self._path):
             held = self._entries.get(export)
-            entry = self._opened(export, held)
+            others = {**self._entries, **entries}
+            entry = self._opened(export, held, others)
             if entry is not None:
                 entries[export] = entry
         self._failed = {path: why for path, why in self._failed.items() if path.exists()}
@@ -220,11 +223,14 @@ class ExportRepository:
             except BrayError as error:
                 self._note_failure(self._path, error)
 
-    def _opened(self, export: Path, held: _Entry | None) -> _Entry | None:
+    def _opened(
+        self, export: Path, held: _Entry | None, others: Mapping[Path, _Entry]
+    ) -> _Entry | None:
         """Return the export of now, or the one before where it cannot be opened."""
         try:
             if held is not None and _stamp(export) == held.stamp:
                 return held
+            _check_version(export, others)  # a model that nobody could ask is not opened
             entry = self._open(export)
         except (BrayError, OSError) as error:
             self._note_failure(export, error)
@@ -245,8 +251,11 @@ class ExportRepository:
         """
         gone = [export for export in self._entries if export not in entries]
         names = {entry.manifest.name for entry in entries.values()}
+        versions = {(entry.manifest.name, _age(entry)) for entry in entries.values()}
         for export in sorted(gone, key=lambda export: _age(self._entries[export]), reverse=True):
             held = self._entries[export]
+            if (held.manifest.name, _age(held)) in versions:
+                continue  # it was moved
             if export not in self._missed or held.manifest.name not in names:
                 entries[export] = held
                 names.add(held.manifest.name)
@@ -269,10 +278,7 @@ class ExportRepository:
         for export, entry in entries.items():
             key = entry.manifest.name, _age(entry)
             if key in seen:
-                raise ConfigError(
-                    f"{export}: is {key[0]} version {key[1]}, as is {seen[key]}: remove one, or "
-                    "give the newer one a higher number"
-                )
+                raise _same_version(export, *key, seen[key])
             seen[key] = export
             held = newest.get(key[0])
             newest[key[0]] = entry if held is None else max(held, entry, key=_age)
@@ -299,6 +305,25 @@ class ExportRepository:
 def _age(entry: _Entry) -> int:
     """Return the version that an export answers with: weights may have been published since."""
     return entry.model.version
+
+
+def _check_version(export: Path, others: Mapping[Path, _Entry]) -> None:
+    """Refuse an export whose version another one answers with. Raises ConfigError."""
+    manifest = Manifest.read(export)
+    for other, entry in others.items():
+        taken = entry.manifest.name, _age(entry)
+        if other == export or taken != (manifest.name, manifest.version):
+            continue
+        with contextlib.suppress(OSError):  # it is gone
+            if _stamp(other) == entry.stamp:
+                raise _same_version(export, *taken, other)
+
+
+def _same_version(export: Path, name: str, version: int, other: Path) -> ConfigError:
+    return ConfigError(
+        f"{export}: is {name} version {version}, as is {other}: remove one, or give the newer one "
+        "a higher number"
+    )
 
 
 def _kind(manifest: Manifest) -> tuple[Any, ...]:

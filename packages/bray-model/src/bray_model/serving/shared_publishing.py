@@ -83,7 +83,16 @@ class SharedPublisher:
         if not mine:
             served = sorted({manifest.name for _, manifest in manifests})
             raise NotFoundError(f"model {name[:100]!r}: not served; served: {served}")
-        return max(mine, key=lambda found: found[1].version)
+        return max(mine, key=lambda found: self._version(found[1]))
+
+    def _version(self, manifest: Manifest) -> tuple[int, bool]:
+        """Return what an export answers with, and whether that was published.
+
+        Of two with one number the other is not served: see `ExportRepository`.
+        """
+        found = self._open.get(_digest(manifest))
+        published = -1 if found is None else found[0].version
+        return max(manifest.version, published), published >= 0
 
     def close(self) -> None:
         """Remove the files."""
