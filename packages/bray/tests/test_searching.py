@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,17 @@ class TestRanges:
             read_ranges(two, [], LOAD)
         with pytest.raises(ConfigError, match="expected one setting or more with a range"):
             read_ranges([], [], LOAD)
+
+    def test_an_end_that_suits_another_range_alone_is_none_that_is_wrong(self) -> None:
+        load_ = partial(compose, "dqn", "CartPole-v1")
+        warmup, capacity = "buffer.warmup_frames=100..400000", "buffer.capacity=200..500000"
+        found = read_ranges([warmup, capacity], [], load_)
+        assert found == [
+            NumberRange("buffer.warmup_frames", 100.0, 400000.0, is_whole=True),
+            NumberRange("buffer.capacity", 200.0, 500000.0, is_whole=True),
+        ]
+        with pytest.raises(SettingsError, match="warmup_frames: expected at most the capacity"):
+            read_ranges([warmup], [], load_)
 
     def test_ranges_of_a_program(self) -> None:
         given: dict[str, Any] = {"learning_rate": "1e-4..1e-2:log", "hidden": [[32], [64, 64]]}
@@ -296,6 +308,66 @@ def test_the_best_so_far_is_that_of_earlier_launches_too(
             plan(tmp_path, trials=most), lambda one, is_best: told.append((one.trial, is_best))
         )
     assert told == [("t0000", True), ("t0001", False), ("t0002", True)]
+
+
+def of_replays(folder: Path, capacity: str, **settings: Any) -> SearchPlan:
+    ranges = [capacity, "buffer.warmup_frames=1000|2000|3000"]
+    return search_plan("dqn", "CartPole-v1", ranges, SearchOptions(**settings), folder / "replays")
+
+
+@pytest.mark.parametrize("sampler", ["random", pytest.param("gp", marks=pytest.mark.long)])
+def test_settings_that_do_not_go_together_are_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    class Runner:
+        def __init__(self, study: Study, number: int, *_: object) -> None:
+            self.study, self.number = study, number
+
+        def run(self) -> None:
+            self.study.tell(self.number, 1.0, 100, is_pruned=False)
+
+    monkeypatch.setattr("bray.searching.search.TrialRunner", Runner)
+    told: list[tuple[str, str]] = []
+    searched = of_replays(tmp_path, "buffer.capacity=1000..3000", trials=8, sampler=sampler)
+    found = run_search(searched, lambda one, _: told.append((one.state, one.error)))
+    played = [one.settings for one in found.trials if one.state == "complete"]
+    assert len(played) == 8, "those that are refused are none of them"
+    for one in played:
+        assert int(one["buffer.warmup_frames"]) <= one["buffer.capacity"]
+    refused = [error for state, error in told if state == "refused"]
+    assert len(refused) == found.count("refused") == len(found.trials) - 8 > 0
+    assert all("warmup_frames: expected at most the capacity" in error for error in refused)
+    # A greater `--trials` adds some to those that were trained.
+    more = of_replays(tmp_path, "buffer.capacity=1000..3000", trials=9, sampler=sampler)
+    assert run_search(more).count("complete") == 9
+
+
+def test_a_grid_leaves_out_what_does_not_go_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Runner:
+        def __init__(self, study: Study, number: int, *_: object) -> None:
+            self.study, self.number = study, number
+
+        def run(self) -> None:
+            self.study.tell(self.number, 1.0, 100, is_pruned=False)
+
+    monkeypatch.setattr("bray.searching.search.TrialRunner", Runner)
+    found = run_search(of_replays(tmp_path, "buffer.capacity=1000|2000|3000", sampler="grid"))
+    assert (found.count("complete"), found.count("refused")) == (6, 3)
+
+
+@pytest.mark.parametrize(("sampler", "words"), [("tpe", "100 comb"), ("grid", "all 4 comb")])
+def test_a_search_of_which_all_is_refused_ends_in_words(
+    tmp_path: Path, sampler: str, words: str
+) -> None:
+    searched = of_replays(tmp_path, "buffer.capacity=3000|4000", sampler=sampler)
+    ranges = [
+        Choices("buffer.capacity", ("1000", "1500")),
+        Choices("buffer.warmup_frames", ("2000", "3000")),
+    ]
+    with pytest.raises(BrayError, match=rf"{words}inations .* refused.*capacity=1[05]00.*ranges"):
+        run_search(replace(searched, ranges=ranges))
 
 
 @pytest.mark.long

@@ -121,22 +121,26 @@ def _run(options: argparse.Namespace) -> int:
 
 
 class _Told:
-    """Prints a line for each trial that ends."""
+    """Prints a line for each trial that ends or is refused."""
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._refused = 0
 
     def __call__(self, trial: SearchedTrial, is_best: bool) -> None:
         from bray.searching.results import in_words
 
         settings = " ".join(f"{key}={in_words(one)}" for key, one in trial.settings.items())
-        if trial.state == "failed":
-            words = f"failed: {trial.error.splitlines()[0] if trial.error else ''}"
+        if trial.state in ("failed", "refused"):
+            words = f"{trial.state}: {trial.error.splitlines()[0] if trial.error else ''}"
         else:
             words = "return " + ("–" if trial.value is None else f"{trial.value:,.6g}")
             words += f" after {trial.frames:,} frames" + ", pruned" * (trial.state == "pruned")
         words += ", the best so far" * is_best
-        _say(f"{trial.trial} of {self._most}: {settings}: {words}")
+        # A number that was refused is none of the trials that were asked for.
+        self._refused += trial.state == "refused"
+        last = max(self._most + self._refused, trial.number + 1)
+        _say(f"{trial.trial} of {last}: {settings}: {words}")
 
 
 def _report(result: SearchResult) -> str:
@@ -150,7 +154,7 @@ def _report(result: SearchResult) -> str:
         lines += [f"what the return depends on: {shares}", ""]
     words = ", ".join(
         f"{count} {state}"
-        for state in ("complete", "pruned", "failed")
+        for state in ("complete", "pruned", "failed", "refused")
         if (count := result.count(state))
     )
     lines.append(f"{len(result.trials)} trials: {words}. Try next:")

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import yaml
@@ -81,7 +82,8 @@ def split_settings(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
 def read_ranges(overrides: Sequence[str], fixed: Sequence[str], load: Load) -> list[Range]:
     """Return the ranges that are written, checked against the settings of the template.
 
-    Both ends of a range, and all values of a choice, are tried in the template.
+    Both ends of a range, and all values of a choice, are tried in the template. One that is
+    refused beside the template's own settings may still suit an end of another range.
 
     Args:
         overrides: ranges as they are written, `key=1..2`.
@@ -92,8 +94,7 @@ def read_ranges(overrides: Sequence[str], fixed: Sequence[str], load: Load) -> l
         SettingsError: naming all that is wrong with the template, its settings and the ranges.
     """
     problems = _Problems()
-    problems.of(lambda: load(fixed))
-    found: list[Range] = []
+    parsed: list[Range] = []
     keys: set[str] = set()
     for override in overrides:
         key, _, text = override.partition("=")
@@ -102,16 +103,19 @@ def read_ranges(overrides: Sequence[str], fixed: Sequence[str], load: Load) -> l
             continue
         keys.add(key)
         try:
-            one = _parse(key, text)
+            parsed.append(_parse(key, text))
         except ConfigError as error:
             problems.add(key, str(error))
-            continue
+    problems.of(partial(_beside_ends, load, parsed, fixed))
+    found: list[Range] = []
+    for one in parsed:
+        beside = partial(_beside_ends, load, [other for other in parsed if other is not one])
         if isinstance(one, NumberRange) and not one.is_whole:
-            one = _of_its_kind(one, fixed, load)
+            one = _of_its_kind(one, fixed, beside)
         if isinstance(one, NumberRange) and one.is_whole and not one.is_log:
-            one = _stepped(one, fixed, load)
+            one = _stepped(one, fixed, beside)
         for value in one.ends():
-            problems.of(lambda value=value, one=one: load([*fixed, f"{one.key}={value}"]))  # type: ignore[misc]
+            problems.of(partial(beside, [*fixed, f"{one.key}={value}"]))
         found.append(one)
     problems.raise_all()
     _check_apart(found, fixed, load)
@@ -121,6 +125,27 @@ def read_ranges(overrides: Sequence[str], fixed: Sequence[str], load: Load) -> l
             "trainer.learning_rate=1e-4..1e-2:log, got none"
         )
     return found
+
+
+def _beside_ends(load: Load, others: Sequence[Range], overrides: Sequence[str]) -> None:
+    """Read the template with overrides, alone or beside an end of another range.
+
+    Raises:
+        ConfigError: all of that is refused; says why, of the overrides alone.
+    """
+    try:
+        load(overrides)
+    except ConfigError:
+        ends = (f"{one.key}={end}" for one in others for end in _tried_ends(one))
+        if not any(_takes(load, [*overrides, end]) for end in ends):
+            raise
+
+
+def _tried_ends(one: Range) -> list[str]:
+    """Return the ends of a range; whole numbers as such, which all kinds of numbers take."""
+    if isinstance(one, NumberRange) and one.low.is_integer() and one.high.is_integer():
+        return replace(one, is_whole=True).ends()
+    return one.ends()
 
 
 def _check_apart(ranges: Sequence[Range], fixed: Sequence[str], load: Load) -> None:
@@ -133,8 +158,12 @@ def _check_apart(ranges: Sequence[Range], fixed: Sequence[str], load: Load) -> N
         if one.key.rpartition(".")[2] != other.key.rpartition(".")[2]:
             continue
         last = f"{other.key}={other.ends()[0]}"
-        alone = load([*fixed, last])
-        if all(load([*fixed, f"{one.key}={end}", last]) == alone for end in one.ends()):
+        try:
+            alone = load([*fixed, last])
+            is_same = all(load([*fixed, f"{one.key}={end}", last]) == alone for end in one.ends())
+        except ConfigError:  # refused together, so two settings
+            continue
+        if is_same:
             raise ConfigError(f"{one.key}: is the same setting as {other.key}: remove one")
 
 

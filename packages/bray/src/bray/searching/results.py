@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-TrialState: TypeAlias = Literal["complete", "pruned", "failed", "running"]
+TrialState: TypeAlias = Literal["complete", "pruned", "failed", "refused", "running"]
 
 BEST = "best.yaml"
 """File of the search's folder with the best settings, as a template."""
@@ -26,7 +26,8 @@ class SearchedTrial:
     trial: str
     """Name of its folder."""
     state: TrialState
-    """Whether it ended, was ended early, failed, or runs."""
+    """Whether it ended, was ended early, failed, runs, or was not begun as its settings do not go
+    together."""
     value: float | None
     """Mean return of its last evaluation; None where there was none."""
     settings: Mapping[str, Any]
@@ -34,7 +35,7 @@ class SearchedTrial:
     frames: int = 0
     """Environment steps that it played."""
     error: str = ""
-    """What it failed with; empty where it did not fail."""
+    """What it failed with, or why it was refused; else empty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import threading
@@ -23,7 +24,7 @@ from bray.searching.study import Study, check_installed
 from bray.searching.trial_runner import TrialRunner
 from bray.templates.loading import load
 from bray_core.cli import check_interrupted
-from bray_core.errors import AlreadyExistsError, BrayError
+from bray_core.errors import AlreadyExistsError, BrayError, ConfigError
 from bray_core.files.saved_file import write_atomic
 from bray_core.trials.trial_lock import lock_trial
 
@@ -31,13 +32,18 @@ SEARCHES = Path("searches")
 """Default folder of searches."""
 _MOST_FAILURES = 3
 """Trials that fail one after the other before the search gives up."""
+_MOST_REFUSED = 100
+"""Combinations that are refused one after the other before the search gives up."""
+_SAMPLER_DRAWS = 5
+"""Combinations of the sampler that are refused one after the other before the next ones are drawn
+evenly: what has learnt may draw nearly the same again."""
 _END_S = 15.0
 """Seconds that trials have to save a checkpoint when the search ends before them."""
 _POLL_S = 0.1
 
 Tell = Callable[[SearchedTrial, bool], None]
-"""Called with each trial that has ended and whether it is the best so far, by the thread that ran
-it."""
+"""Called with each trial that has ended, or was refused, and whether it is the best so far, by the
+thread that ran it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +198,7 @@ class _Launch:
             with contextlib.suppress(queue.Empty):
                 number = self._resumed.get_nowait()
             if number is None:
-                number = self.study.ask(self.plan.most)
+                number = self._drawn()
             if number is None:
                 return None
             runner = TrialRunner(
@@ -201,11 +207,48 @@ class _Launch:
             self._running.add(runner)
             return runner
 
+    def _drawn(self) -> int | None:
+        """Begin another trial, of settings that go together; None where there are enough.
+
+        Raises:
+            BrayError: no combination is taken.
+        """
+        for count in itertools.count():
+            number = self.study.ask(self.plan.most, at_random=count >= _SAMPLER_DRAWS)
+            if number is None:
+                self._check_any()
+                return None
+            try:
+                load(str(self.plan.folder / TEMPLATE), self._overrides(number))
+            except ConfigError as error:
+                self.study.refuse(number, str(error))
+                self.tell(self.study.trials()[number], False)
+                if count + 1 == _MOST_REFUSED and self.plan.config.sampler != "grid":
+                    raise BrayError(
+                        f"{_MOST_REFUSED} combinations of settings were refused, one after the "
+                        f"other; the last: {error}: choose other ranges"
+                    ) from error
+            else:
+                return number
+        return None
+
+    def _check_any(self) -> None:
+        """Raise BrayError where all combinations of a grid were refused."""
+        trials = self.study.trials()
+        if trials and all(one.state == "refused" for one in trials):
+            raise BrayError(
+                f"all {len(trials)} combinations of settings were refused; the last: "
+                f"{trials[-1].error}: choose other ranges"
+            )
+
+    def _overrides(self, number: int) -> list[str]:
+        return [*self.plan.fixed, *self.study.overrides(number)]
+
     def _task(self, number: int) -> Mapping[str, Any]:
         config = self.plan.config
         return {
             "template": str(self.plan.folder / TEMPLATE),
-            "overrides": [*self.plan.fixed, *self.study.overrides(number)],
+            "overrides": self._overrides(number),
             "folder": str(self.plan.folder / trial_folder(number)),
             "evaluations": config.evaluations,
             "runtime": config.runtime,

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ except ImportError:  # whoever never searches does without
 _BEGAN_WITH = "bray"
 _FRAMES = "frames"
 _ERROR = "error"
+_REFUSED = "refused"
 _STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
+_OTHER_DRAWS = 1_000_000
 _LEAST_TRIALS = 4
 """Ended trials from which importances say anything."""
 
@@ -77,7 +80,10 @@ class Study:
         elif known != json.loads(json.dumps(began_with)):
             _refuse_other(folder, known, began_with)
         # With its first seed it would repeat the draws of the launch before.
-        self._study.sampler = _sampler(config, ranges, config.seed + len(self._study.trials))
+        seed = config.seed + len(self._study.trials)
+        self._study.sampler = _sampler(config, ranges, seed)
+        # With the same seed it would repeat the first draws of the sampler.
+        self._evenly = optuna.samplers.RandomSampler(seed=seed + _OTHER_DRAWS)
 
     def unfinished(self) -> list[int]:
         """Return the numbers of trials that ran when the search ended; they go on."""
@@ -86,15 +92,28 @@ class Study:
             one.number for one in self._study.get_trials(deepcopy=False) if one.state == running
         ]
 
-    def ask(self, most: int) -> int | None:
-        """Begin another trial; return its number, or None where there are enough."""
+    def ask(self, most: int, *, at_random: bool = False) -> int | None:
+        """Begin another trial; return its number, or None where there are enough.
+
+        Args:
+            most: number of trials of the whole search, those that were refused left out.
+            at_random: whether settings are drawn evenly, whatever the sampler has learnt.
+        """
         with self._lock:
-            count = len(self._study.get_trials(deepcopy=False))
-            if count >= most:
+            known = self._study.get_trials(deepcopy=False)
+            if sum(not _is_refused(one) for one in known) >= most:
                 return None
             if self._is_grid:
-                self._study.enqueue_trial(_cell(list(self._ranges.values()), count))
-            number: int = self._study.ask(self._distributions).number
+                if len(known) >= prod(num_values(one) for one in self._ranges.values()):
+                    return None
+                self._study.enqueue_trial(_cell(list(self._ranges.values()), len(known)))
+            sampler = self._study.sampler
+            if at_random:
+                self._study.sampler = self._evenly
+            try:
+                number: int = self._study.ask(self._distributions).number
+            finally:
+                self._study.sampler = sampler
             return number
 
     def overrides(self, number: int) -> list[str]:
@@ -130,6 +149,17 @@ class Study:
         with self._lock:
             self._trial(number).set_user_attr(_ERROR, error)
             self._study.tell(number, state=optuna.trial.TrialState.FAIL)
+
+    def refuse(self, number: int, error: str) -> None:
+        """Tell that the settings of a trial do not go together; it counts as none.
+
+        To the samplers that learn it is worse than every trial that has played.
+        """
+        with self._lock:
+            trial = self._trial(number)
+            trial.set_user_attr(_REFUSED, True)
+            trial.set_user_attr(_ERROR, error)
+            self._study.tell(number, state=optuna.trial.TrialState.PRUNED)
 
     def trials(self) -> list[SearchedTrial]:
         """Return all trials by number."""
@@ -179,6 +209,7 @@ class Study:
 
     def _searched(self, one: Any) -> SearchedTrial:
         state: Any = _STATES.get(one.state.name, "running")
+        state = "refused" if _is_refused(one) else state
         value = one.value if state == "complete" else None
         if value is None and one.intermediate_values:
             value = one.intermediate_values[max(one.intermediate_values)]
@@ -191,6 +222,10 @@ class Study:
             frames=int(one.user_attrs.get(_FRAMES, 0)),
             error=str(one.user_attrs.get(_ERROR, "")),
         )
+
+
+def _is_refused(one: Any) -> bool:
+    return bool(one.user_attrs.get(_REFUSED, False))
 
 
 def _text(value: Any) -> str:
