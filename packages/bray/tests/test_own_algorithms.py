@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -111,3 +112,20 @@ def test_what_is_missing_of_an_algorithm_is_told(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=rf"^algorithm: '{__name__}:{name}': {words}"):
         load_algorithm(f"{__name__}:{name}")
     assert load_algorithm(f"{__name__}:Whole") is Whole
+
+
+def test_an_installed_algorithm_is_checked_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "brought-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
+    points = f"loose = {__name__}:Loose\nwhole = {__name__}:Whole\nraising = raising_part:Any\n"
+    (info / "entry_points.txt").write_text(f"[bray.algorithms]\n{points}")
+    (tmp_path / "raising_part.py").write_text("raise RuntimeError('no such licence')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^algorithm: 'loose': configs\['trainer'\]: .* frozen"):
+        load_algorithm("loose")
+    with pytest.raises(ConfigError, match=r"'raising' is installed, but .* no such licence"):
+        load_algorithm("raising")
+    assert load_algorithm("whole") is Whole

@@ -19,7 +19,12 @@ from types import ModuleType
 from typing import Any
 
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import CLASS_FORMS, find_named_code
+from bray_core.process.user_modules import (
+    CLASS_FORMS,
+    NOT_FOUND,
+    find_named_code,
+    import_user_code,
+)
 from bray_core.settings.choice import check_choice
 
 REMOVED = {
@@ -93,9 +98,11 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
     if name in _own(group):
         module = importlib.import_module(f"{group}.{name}")
         return _only_class(word, name, module, base)
+    point = _installed(group)[name]
     try:
-        found = _installed(group)[name].load()
-    except (ImportError, AttributeError) as error:
+        import_user_code(point.module)  # what its code raises is told in words
+        found = point.load()
+    except NOT_FOUND as error:
         raise ConfigError(
             f"{word}: {name!r} is installed, but cannot be loaded: {error}"
         ) from error

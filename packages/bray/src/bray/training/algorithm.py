@@ -244,13 +244,13 @@ def load_algorithm(name: str) -> type[Algorithm[Any]]:
         ConfigError: there is no such algorithm; names the closest.
     """
     found: type[Algorithm[Any]] = registry.find("bray.algorithms", name, Algorithm)
-    if registry.is_own_code(name):
+    if not found.__module__.startswith("bray."):
         _check_declaration(name, found)
     return found
 
 
 def _check_declaration(name: str, algorithm: type[Algorithm[Any]]) -> None:
-    """Refuse a class of yours that does not say all that an algorithm says of itself."""
+    """Refuse a class of others that does not say all that an algorithm says of itself."""
     noted = {name for kind in algorithm.mro() for name in vars(kind).get("__annotations__", ())}
     for attribute in ("title", "pacing", "configs", "trainer"):
         if attribute in noted and not hasattr(algorithm, attribute):
