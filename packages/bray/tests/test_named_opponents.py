@@ -157,11 +157,13 @@ def test_chance_draws_evenly_from_what_is_allowed() -> None:
 
 
 def test_names_that_are_no_opponent_are_refused_in_words(tmp_path: Path) -> None:
-    forms = "expected random, search, a version .v12., a script .module:function, file.py:function"
+    forms = "expected random, search, a script .module:function, file.py:function"
     for name in ("medium", "", ":x", "a:b c"):
         with pytest.raises(ConfigError, match=f"opponent: {forms}.*, got '{name}'"):
             named_opponent(name, TOY)
-    with pytest.raises(ConfigError, match="opponent: v12: this run has no frozen versions"):
+        with pytest.raises(ConfigError, match=r"expected a version \(v12\), random, search, a scr"):
+            named_opponent(name, TOY, versions=lambda _: pytest.fail("no version"))
+    with pytest.raises(ConfigError, match=r"v12: frozen .* not exported: expected random, sea"):
         named_opponent("v12", TOY)
     with pytest.raises(ConfigError, match=r"nowhere:f: expected module:function .* No module"):
         named_opponent("nowhere:f", TOY)

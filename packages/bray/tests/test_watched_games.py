@@ -79,7 +79,7 @@ def test_a_policy_that_plays_alone_is_watched_by_its_name(several: Path, tmp_pat
 
 
 def test_mistakes_are_told(
-    several: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    several: Path, matches: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, words in (
         (["--source", "rase"], "source: expected one of race, cart, got 'rase', did you mean"),
@@ -89,6 +89,9 @@ def test_mistakes_are_told(
     ):
         assert main(["watch", str(several), *arguments]) != 0
         assert words in capsys.readouterr().err
+    assert main(["watch", str(matches), "--against", "v0"]) != 0
+    told = "v0: frozen versions play while their trial is trained, and are not exported: expected"
+    assert told in capsys.readouterr().err
     text = SEVERAL.replace(DRAWN, RACE)
     trial = run_of(tmp_path, text, "goal.max_frames=1")["path"]
     capsys.readouterr()

@@ -25,8 +25,8 @@ VersionSeat: TypeAlias = Callable[[str], Seat]
 """Returns the seat of a version by its name, `v12` or `main:v12`."""
 
 _FORMS = (
-    "random, search, a version (v12), a script (module:function, file.py:function), or the folder "
-    "of an export or a trial"
+    "random, search, a script (module:function, file.py:function), or the folder of an export or a "
+    "trial"
 )
 
 
@@ -61,13 +61,17 @@ def named_opponent(
         return _scripted(name, spaces, seed, BoardSearch.of(spaces))
     if is_version_name(name):
         if versions is None:
-            raise ConfigError(f"opponent: {name}: this run has no frozen versions")
+            raise ConfigError(
+                f"opponent: {name}: frozen versions play while their trial is trained, and are not "
+                f"exported: expected {_FORMS}"
+            )
         return versions(name)
     if name and Path(name).is_dir():
         return (exports or ExportedOpponents()).seat(Path(name))
     where, _, function = name.rpartition(":")
     if not where or not function.isidentifier():
-        raise ConfigError(f"opponent: expected {_FORMS}, got {name!r}")
+        version = "" if versions is None else "a version (v12), "
+        raise ConfigError(f"opponent: expected {version}{_FORMS}, got {name!r}")
     found_script(name)  # a mistake is told now, not in the first game
     return _scripted(name, spaces, seed, None)
 
