@@ -122,7 +122,7 @@ def test_every_template_becomes_a_project_that_trains_and_serves(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a b"], "trial: expected letters"),
+        (["a b"], "name: expected letters"),
         (["tests"], "exists already"),
         (["mine", "--template", "leage"], "did you mean 'league'"),
     ],

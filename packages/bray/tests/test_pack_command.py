@@ -53,6 +53,28 @@ def test_watch_takes_it_and_writes_beside_it(
     assert (agent.parent / "watch.gif").stat().st_size > 1000
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["pack", "TRIAL", "FILE/agent.bray"], "file: cannot write into"),
+        (["export", "TRIAL", "--output", "FILE/export"], "output: cannot write into"),
+        (["watch", "TRIAL", "--save", "FILE/x.gif"], "save: cannot write into"),
+        (["new", "FILE/walker"], "name: cannot write into"),
+        (["plan", "cartpole", "--save", "FILE/x.json"], "--save: cannot write into"),
+        (["search", "cartpole", "epochs=1..2", "--folder", "FILE"], "folder: cannot write into"),
+    ],
+)
+def test_where_nothing_can_be_written_is_told_before_anything_is_done(
+    trial: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    names = {"TRIAL": str(trial), "FILE": str(file)}
+    given = [names.get(word, word.replace("FILE", str(file))) for word in words]
+    assert main(given) == 2
+    assert f"error: {told}" in capsys.readouterr().err
+
+
 def test_the_card_says_what_it_is(trial: Path, agent: Path) -> None:
     with zipfile.ZipFile(agent) as archive:
         card = archive.read("card.md").decode()

@@ -144,6 +144,8 @@ class TestRanges:
         for wrong in ({"trials": 0}, {"jobs": 0}, {"sampler": "best"}, {"evaluations": 0}):
             with pytest.raises(ConfigError, match=next(iter(wrong))):
                 SearchOptions(**wrong)
+        with pytest.raises(ConfigError, match=r"seed: expected 0 to 2\.147"):
+            SearchOptions(seed=2**32)
         with pytest.raises(ConfigError, match="address: is for runtime ray"):
             SearchOptions(address="auto")
         with pytest.raises(ConfigError, match="jobs: expected 1 where each trial starts a Ray"):
@@ -227,6 +229,14 @@ class TestStudy:
         assert len(tried) == 6
         with pytest.raises(ConfigError, match="learning_rate has infinitely many"):
             study_of(plan(tmp_path / "other", sampler="grid"))
+
+    def test_a_file_that_is_no_study_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "poles").mkdir()
+        (tmp_path / "poles" / "search.db").write_text("a list of my trials")
+        with pytest.raises(
+            ConfigError, match=r"search\.db: expected a study .* not a database: ch"
+        ):
+            study_of(plan(tmp_path))
 
     def test_one_process_searches_in_a_folder(self, tmp_path: Path) -> None:
         (tmp_path / "poles").mkdir()

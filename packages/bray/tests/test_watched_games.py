@@ -85,6 +85,8 @@ def test_mistakes_are_told(
         (["--source", "rase"], "source: expected one of race, cart, got 'rase', did you mean"),
         (["--source", "cart", "--against", "random"], "--source: expected with a trial of games"),
         (["--save", "x.avi"], "save: expected a file that ends in"),
+        (["--seed", "-1"], "seed: expected 0 to 9.0072e+15, got -1"),
+        (["--against", ""], "opponent: expected random"),
         (["--episodes", "0"], "episodes: expected 1 or more, got 0"),
     ):
         assert main(["watch", str(several), *arguments]) != 0

@@ -151,15 +151,19 @@ class Experiment:
             self._lock = -1
 
 
-def check_name(trial: str) -> None:
+def check_name(trial: str, setting: str = "trial") -> None:
     """Refuse a name that cannot be a trial's folder.
+
+    Args:
+        trial: the name.
+        setting: what is told to have that name.
 
     Raises:
         ConfigError: The name has other characters, or too many.
     """
     if not isinstance(trial, str) or not _NAME.fullmatch(trial):
         raise ConfigError(
-            f"trial: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
+            f"{setting}: expected letters, digits, '.', '_' or '-' (100 at most), got {trial!r}"
         )
 
 

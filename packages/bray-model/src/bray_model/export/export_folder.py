@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bray_core.errors import AlreadyExistsError, ExportError, NotFoundError
+from bray_core.files.output_file import check_output_folder
 from bray_core.files.trial_folders import CONFIG, PROJECT
 from bray_model.export.export_report import ExportReport
 from bray_model.export_files.confined_file import inside
@@ -83,6 +84,7 @@ def copy_export(source: Path, target: Path) -> None:
         AlreadyExistsError: `target` holds something else than an export.
     """
     check_target(target)
+    check_output_folder("output", target.parent)
     manifest = check_files(source)
     copies = {name: inside(source, name) for name in (*manifest.files, MANIFEST)}
     write_export(target, {}, copies=copies)

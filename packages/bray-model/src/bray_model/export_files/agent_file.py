@@ -31,6 +31,7 @@ import msgspec
 
 from bray_core.errors import AlreadyExistsError, CodecError, ExportError, RefusedFileError
 from bray_core.files.json_file import read_object
+from bray_core.files.output_file import check_output_folder
 from bray_core.files.regular_file import open_regular
 from bray_model.export_files.confined_file import inside
 from bray_model.export_files.manifest import MANIFEST, check_files, file_sha256, sha256
@@ -110,7 +111,7 @@ def pack_agent(
         files[name] = PackedFile(sha256=file_sha256(path), bytes=path.stat().st_size)
     _check_index(target, AgentIndex(files=files))
     index = AgentIndex(files=files, environment=None if environment is None else dict(environment))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    check_output_folder("file", target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
         new = Path(folder) / "new"
         with zipfile.ZipFile(new, "w", zipfile.ZIP_STORED, allowZip64=False) as archive:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bray_core.cli import Command
 from bray_core.errors import ConfigError
+from bray_core.files.output_file import check_output
 
 if TYPE_CHECKING:
     from bray.planning.capacity import CapacityPrediction, Machines, Requirements, UnitCosts
@@ -71,6 +72,8 @@ def _plan(options: argparse.Namespace) -> int:
         ranks=options.ranks,
         training_machines=options.training_machines,
     )
+    if options.save:
+        check_output("--save", options.save)
     costs, reached = _costs(options)
     found = capacity(costs, machines)
     grown = growth(costs, machines, _counts(machines))

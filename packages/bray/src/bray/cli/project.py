@@ -17,6 +17,7 @@ from bray.templates.json_schemas import json_schema_of_all
 from bray.templates.loading import load, path_of
 from bray.training.algorithm import Algorithm, load_algorithm
 from bray_core.errors import AlreadyExistsError, BrayError
+from bray_core.files.output_file import check_output_folder
 from bray_core.files.trial_folders import PROJECT
 from bray_core.trials.experiment import check_name
 
@@ -50,12 +51,12 @@ def make_project(folder: Path, template: str) -> Path:
         ConfigError: the template or the folder's name is not valid.
         AlreadyExistsError: the folder exists.
     """
-    check_name(folder.name)
+    check_name(folder.name, "name")
     loaded = load(template)
     algorithm = load_algorithm(loaded.algorithm)
-    if folder.exists():
+    if folder.exists() or folder.is_symlink():
         raise AlreadyExistsError(f"name: {folder} exists already: choose another")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    check_output_folder("name", folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
         new = Path(temporary) / folder.name
         (new / "tests").mkdir(parents=True)

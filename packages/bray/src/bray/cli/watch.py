@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bray_core.command import Command
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG
+from bray_core.settings.ranges import Seed, check_value
 
 if TYPE_CHECKING:
     from bray.templates.template import Template
@@ -44,6 +45,7 @@ def _add_watch(parser: argparse.ArgumentParser) -> None:
 def _watch(options: argparse.Namespace) -> int:
     from bray.trained.agent import TrainedAgent
 
+    check_value("seed", options.seed, Seed)
     if options.policy is None and options.env is None and (options.trial / CONFIG).is_file():
         from bray.templates.loading import load
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 from bray_core.errors import ConfigError
-from bray_core.settings.ranges import NonNegativeInt, PositiveInt, Range, check_fields
+from bray_core.settings.ranges import PositiveInt, Range, check_fields
 
 Sampler: TypeAlias = Literal["tpe", "random", "gp", "grid"]
 Pruner: TypeAlias = Literal["median", "halving", "hyperband", "none"]
@@ -29,7 +29,7 @@ class SearchOptions:
     evaluations: Annotated[int, Range(minimum=1, maximum=1000)] = 10
     """Evaluations of a trial, at equal distances over its budget of frames, by which it is pruned.
     Each costs the episodes that the goal says."""
-    seed: NonNegativeInt = 1
+    seed: Annotated[int, Range(minimum=0, maximum=2**31)] = 1
     """Seed of the sampler. The trials have the seed of the template."""
     runtime: Literal["local", "ray"] = "local"
     """Where a trial's parts run: in its process, or as workers on a Ray cluster."""

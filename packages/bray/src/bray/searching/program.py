@@ -93,7 +93,7 @@ def search_plan(
         ranges = read_ranges(written, fixed, partial(compose, what, task))
         name = as_name(f"{what}-{task.rpartition(':')[2]}")
     path = SEARCHES / name if folder is None else Path(folder)
-    check_name(path.name)
+    check_name(path.name, "folder")
     if (path / "launches").is_dir():
         raise ConfigError(f"folder: {path} is a trial: choose another folder for the search")
     return SearchPlan(folder=path, text=text, fixed=fixed, ranges=ranges, config=config)

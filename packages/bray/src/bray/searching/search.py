@@ -25,6 +25,7 @@ from bray.searching.trial_runner import TrialRunner
 from bray.templates.loading import load
 from bray_core.cli import check_interrupted
 from bray_core.errors import AlreadyExistsError, BrayError, ConfigError
+from bray_core.files.output_file import check_output_folder
 from bray_core.files.saved_file import write_atomic
 from bray_core.trials.trial_lock import lock_trial
 
@@ -86,7 +87,7 @@ def run_search(plan: SearchPlan, tell: Tell = lambda trial, is_best: None) -> Se
         MissingExtraError: Optuna is not installed.
     """
     check_installed()
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    check_output_folder("folder", plan.folder)
     with _locked(plan.folder):
         name = plan.folder.name
         study = Study(plan.folder, name, plan.ranges, plan.config, plan.began_with())

@@ -19,6 +19,7 @@ from bray_core.errors import ConfigError, MissingExtraError
 
 try:
     import optuna
+    from sqlalchemy.exc import SQLAlchemyError
 except ImportError:  # whoever never searches does without
     optuna = None
 
@@ -51,7 +52,8 @@ class Study:
         began_with: what the search is about: another one in the same folder is refused.
 
     Raises:
-        ConfigError: the folder holds another search, or the sampler does not suit the ranges.
+        ConfigError: the folder holds another search or no study, or the sampler does not suit the
+            ranges.
     """
 
     def __init__(
@@ -67,13 +69,19 @@ class Study:
         self._is_grid = config.sampler == "grid"
         self._ranges = {one.key: one for one in ranges}
         self._distributions = {one.key: _distribution(one) for one in ranges}
-        self._study = optuna.create_study(
-            storage=f"sqlite:///{folder.absolute() / DATABASE}",
-            study_name=name,
-            direction="maximize",
-            pruner=_pruner(config),
-            load_if_exists=True,
-        )
+        try:
+            self._study = optuna.create_study(
+                storage=f"sqlite:///{folder.absolute() / DATABASE}",
+                study_name=name,
+                direction="maximize",
+                pruner=_pruner(config),
+                load_if_exists=True,
+            )
+        except (SQLAlchemyError, RuntimeError) as error:
+            raise ConfigError(
+                f"{folder / DATABASE}: expected a study of this Optuna: "
+                f"{getattr(error, 'orig', error)}: choose another --folder"
+            ) from error
         known = self._study.user_attrs.get(_BEGAN_WITH)
         if known is None:
             self._study.set_user_attr(_BEGAN_WITH, dict(began_with))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bray.trained.watching import Pixels, check_kind, write_video
+from bray.trained.watching import Pixels, check_video_file, write_video
 from bray.viewer.text_picture import image_of
 from bray.viewer.video import MAX_FRAMES
 from bray_core.errors import ConfigError
@@ -36,7 +36,7 @@ class Drawing:
         self._say = say
         self._frames: list[Pixels] = []
         self._kind = "image"
-        check_kind(self._file)
+        check_video_file(self._file)
 
     def add(self, environment: Any) -> Pixels | str:
         """Add a game's position; return what the environment draws.

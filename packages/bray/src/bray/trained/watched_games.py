@@ -271,7 +271,7 @@ class _Seats:
     def _against(self, against: str, agent: str, group: SideGroup, seating: MatchSeating) -> Seat:
         part = self._composition.agents.get(against)
         if part is None:
-            if Path(against).is_dir():
+            if against and Path(against).is_dir():
                 models = [self._composition.learners[one].model for one in group.learners]
                 against = str(export_among(Path(against), models))
             return self._named(against, agent)

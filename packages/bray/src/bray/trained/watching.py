@@ -22,6 +22,7 @@ from bray.viewer.video import FORMATS, MAX_FRAMES, encode
 from bray_actor.atari import make_atari
 from bray_actor.environments.spec import MOST_STEPS, EnvironmentSpec
 from bray_core.errors import BrayError, ConfigError
+from bray_core.files.output_file import check_output
 
 Pixels = npt.NDArray[np.uint8]
 _FRAMES_PER_S = 30.0
@@ -113,7 +114,7 @@ def save_video(
     Raises:
         ConfigError: the environment draws nothing, or the file's kind is unknown.
     """
-    check_kind(file)
+    check_video_file(file)
     frames: list[Pixels] = []
 
     def keep(frame: Pixels) -> None:
@@ -299,11 +300,11 @@ class _AtariGame:
         self._game.close()
 
 
-def check_kind(file: Path) -> None:
-    """Refuse a file whose ending names no kind of video.
+def check_video_file(file: Path) -> None:
+    """Refuse a file whose ending names no kind of video, or that cannot be written.
 
     Raises:
-        ConfigError: names the kinds.
+        ConfigError: names the kinds, or says why.
     """
     kind = file.suffix.lower().lstrip(".")
     if kind == "mp4":
@@ -312,6 +313,7 @@ def check_kind(file: Path) -> None:
     elif kind not in FORMATS:
         known = ", ".join(f".{name}" for name in (*FORMATS, "mp4"))
         raise ConfigError(f"save: expected a file that ends in {known}, got {str(file)!r}")
+    check_output("save", file)
 
 
 def write_video(file: Path, frames: list[Pixels], rate: float) -> None:
