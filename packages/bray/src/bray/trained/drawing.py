@@ -27,7 +27,7 @@ class Drawing:
         say: takes a position as text.
 
     Raises:
-        ConfigError: the file is of no known kind.
+        ConfigError: the file is of no known kind, or cannot be written.
     """
 
     def __init__(self, save: Path | None, default: Path, say: Callable[[str], Any]) -> None:
@@ -36,7 +36,8 @@ class Drawing:
         self._say = say
         self._frames: list[Pixels] = []
         self._kind = "image"
-        check_video_file(self._file)
+        if save is not None:
+            check_video_file(save)
 
     def add(self, environment: Any) -> Pixels | str:
         """Add a game's position; return what the environment draws.
