@@ -194,7 +194,7 @@ class TestExternal:
     def test_without_an_evaluation_of_its_own_the_training_returns_decide(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr(simulator_evaluation, "_TIMEOUT_S", 0.0)
+        monkeypatch.setattr(simulator_evaluation, "_SILENT_S", 0.0)
         port = free_port()
 
         with playing("--address", f"http://127.0.0.1:{port + 1}"):

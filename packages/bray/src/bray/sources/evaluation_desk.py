@@ -36,7 +36,7 @@ class EvaluationDesk:
         self.was_called = False
         """Whether there has been an evaluation session."""
         self.last_call_s = 0.0
-        """When the last session started or ended, by `time.monotonic`."""
+        """When a session last started, ticked or ended, by `time.monotonic`."""
 
     def __call__(self, session: str) -> _EvaluatedSession:
         """Return the actor of a session."""
@@ -52,7 +52,11 @@ class EvaluationDesk:
                     self._counting += 1
                 self._started += 1
         note = (lambda value: None) if number is None else self._noting(number, policy)
-        return _EvaluatedSession(PolicyActor(session, policy, self._config), note)
+        return _EvaluatedSession(PolicyActor(session, policy, self._config), note, self._hear)
+
+    def _hear(self) -> None:
+        """Note that a session lives; a game may take longer than anybody waits for silence."""
+        self.last_call_s = time.monotonic()
 
     def _noting(self, number: int, policy: ModelProtocol) -> Callable[[float | None], None]:
         def note(episode_return: float | None) -> None:
@@ -88,6 +92,11 @@ class EvaluationDesk:
                 return None
             return [self._returns[number] for number in sorted(self._returns)]
 
+    @property
+    def ended(self) -> int:
+        """Number of episodes that have ended and count."""
+        return len(self._returns)
+
     def close(self) -> None:
         """End the evaluation; sessions that are still played count no more."""
         with self._changed:
@@ -97,13 +106,22 @@ class EvaluationDesk:
 class _EvaluatedSession:
     """A session whose return is noted in the end."""
 
-    def __init__(self, actor: PolicyActor, note: Callable[[float | None], None]) -> None:
+    def __init__(
+        self,
+        actor: PolicyActor,
+        note: Callable[[float | None], None],
+        hear: Callable[[], None],
+    ) -> None:
         self._actor = actor
         self._note = note
-        self.tick = actor.tick
+        self._hear = hear
 
     async def start(self, body: bytes) -> bytes:
         return await self._actor.start(body)
+
+    async def tick(self, body: bytes) -> bytes:
+        self._hear()
+        return await self._actor.tick(body)
 
     async def end(self, body: bytes) -> bytes:
         try:

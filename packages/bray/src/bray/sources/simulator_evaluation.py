@@ -21,10 +21,14 @@ from bray_server import ServerThread
 
 LOGS = "simulators"
 """Folder of a trial that takes what simulators write."""
-_TIMEOUT_S = 600.0
+_STUCK_S = 600.0
+"""Seconds without a call after which a command's evaluation is given up; games may take hours."""
+_SILENT_S = 60.0
+"""Seconds without a call after which tagged sessions are not waited for; by then the server has
+ended those that were silent."""
+_TELLS_S = 600.0
+"""Seconds between two lines of the log about an evaluation that takes long."""
 _LOOK_S = 0.25
-_SILENT_S = 30.0
-"""After which simulators that start no more evaluation sessions are not waited for."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +70,7 @@ def evaluate_by_command(
 
     Raises:
         BrayError: a process ends again and again; quotes its last words.
-        DeadlineError: it took longer than ten minutes.
+        DeadlineError: no session called for ten minutes.
     """
     desk = EvaluationDesk(policy, play.policy)
     desk.open(policy, episodes)
@@ -88,14 +92,14 @@ def evaluate_by_command(
         )
         stack.callback(fleet.stop)
         fleet.start()
-        deadline = time.monotonic() + _TIMEOUT_S
-        while (returns := desk.wait(_LOOK_S)) is None:
-            check_interrupted()
+        wait = _DeskWait(desk, episodes)
+        while (returns := wait.look()) is None:
             fleet.check()
-            if time.monotonic() > deadline:
+            if wait.silent_s > _STUCK_S:
                 raise DeadlineError(
-                    f"evaluation: expected {episodes} episodes within {_TIMEOUT_S:.0f} s: ask for "
-                    f"fewer (goal.evaluation_episodes); the simulator says: {fleet.last_words(0)}"
+                    f"evaluation: {desk.ended} of {episodes} episodes had ended when no session "
+                    f"started or ticked for {_STUCK_S:.0f} s: does the command play with "
+                    f"phase = evaluation? It says: {fleet.last_words(0)}"
                 )
         desk.close()
     return returns
@@ -106,7 +110,7 @@ def evaluate_by_tagged(
 ) -> Sequence[float] | None:
     """Let the sessions that are tagged as evaluation play with a policy; return their returns.
 
-    None: they have stopped coming, or took longer than ten minutes.
+    None: they have stopped coming.
 
     Args:
         desk: answers them.
@@ -114,14 +118,51 @@ def evaluate_by_tagged(
         episodes: number of episodes.
     """
     desk.open(policy, episodes)
-    deadline = time.monotonic() + _TIMEOUT_S
     try:
-        while (returns := desk.wait(_LOOK_S)) is None:
-            check_interrupted()
-            now = time.monotonic()
-            if now > min(deadline, desk.last_call_s + _SILENT_S):
-                logger.warning("evaluation: its sessions do not end: training returns decide")
+        wait = _DeskWait(desk, episodes)
+        while (returns := wait.look()) is None:
+            if wait.silent_s > _SILENT_S:
+                logger.warning(
+                    "evaluation: %d of %d episodes had ended when no tagged session started or "
+                    "ticked for %.0f s: training returns decide",
+                    desk.ended,
+                    episodes,
+                    _SILENT_S,
+                )
                 return None
         return returns
     finally:
         desk.close()
+
+
+class _DeskWait:
+    """Waits for an evaluation's episodes, and tells the log how many there are where it is long."""
+
+    def __init__(self, desk: EvaluationDesk, episodes: int) -> None:
+        self._desk = desk
+        self._episodes = episodes
+        self._began_s = self._told_s = time.monotonic()
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since a session last started, ticked or ended."""
+        return time.monotonic() - self._desk.last_call_s
+
+    def look(self) -> Sequence[float] | None:
+        """Wait a moment; return the returns, or None while episodes are missing.
+
+        Raises:
+            KeyboardInterrupt: the run was asked to end.
+        """
+        check_interrupted()
+        returns = self._desk.wait(_LOOK_S)
+        if returns is None and (now := time.monotonic()) - self._told_s > _TELLS_S:
+            self._told_s = now
+            logger.warning(
+                "evaluation: %d of %d episodes have ended after %.0f min: it goes on while its "
+                "sessions tick (goal.evaluation_episodes asks for fewer)",
+                self._desk.ended,
+                self._episodes,
+                (now - self._began_s) / 60,
+            )
+        return returns
