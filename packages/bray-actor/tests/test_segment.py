@@ -194,6 +194,45 @@ class TestStepBudget:
         budget.refund(3)
         assert [budget.try_acquire() for _ in range(4)] == [True] * 3 + [False]
 
+    def test_nothing_is_lent_while_the_trainer_trains(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = Versions()
+        budget = StepBudget(4, model)  # type: ignore[arg-type]
+        budget.take(4)
+        budget.note_pushed(3)
+        assert budget.lend(), "a step is missing, which another session may hold"
+        budget.take(1)
+        budget.note_pushed(1)
+        assert not budget.lend(), "all of the version is recorded; the lent step is open"
+        model.publish()
+        assert budget.left == 3
+        budget.take(3)
+        budget.note_pushed(4)
+        assert not budget.lend()
+        monkeypatch.setattr("bray_actor.policy.step_budget._SHORT_S", 0.0)
+        assert budget.lend(), "the trainer may miss one"
+
+    def test_a_lent_step_that_went_with_its_replay_is_not_taken_off_the_next(self) -> None:
+        model = Versions()
+        budget = StepBudget(4, model)  # type: ignore[arg-type]
+        budget.take(4)
+        budget.note_pushed(2)
+        assert budget.lend()
+        budget.take(1)
+        budget.note_pushed(1)
+        budget.note_pushed(2)  # the replay takes five steps
+        model.publish()
+        assert budget.left == 4
+        budget.take(4)
+        budget.note_pushed(3)
+        assert budget.lend()
+        budget.take(1)
+        budget.note_pushed(1)
+        budget.note_pushed(1)  # this one is left for the next replay
+        model.publish()
+        assert budget.left == 3
+
     async def test_waiting_has_a_deadline(self) -> None:
         budget = StepBudget(1, Versions(), timeout_s=0.05)  # type: ignore[arg-type]
         budget.try_acquire()

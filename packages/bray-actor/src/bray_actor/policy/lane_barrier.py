@@ -234,6 +234,8 @@ class LaneBarrier:
             if self._budget.lend():
                 self._borrowers = set(self._waiting)
                 self._look()
+            else:
+                self._loan = asyncio.get_running_loop().call_later(self._late_s, self._borrow)
 
     def _learn_from(self, row: int) -> None:
         """Lend sooner where a loan let another session tick, later where it only let one go on."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from bray_core.errors import ConfigError
 from bray_core.protocols import ModelProtocol
+
+_SHORT_S = 10.0
+"""Seconds without a new version, although all steps are recorded, after which the trainer may miss
+one: with several workers, a segment too many in a replay leaves the next one short."""
 
 
 class Budget(Protocol):
@@ -63,7 +68,8 @@ class StepBudget:
     """Admits `steps` steps per policy version; for sessions of one event loop.
 
     With it a trainer's replay holds exactly the steps of one version. Steps that cannot arrive
-    any more are refunded, so that the trainer never waits for them.
+    any more are refunded, so that the trainer never waits for them. Where `note_pushed` is told
+    what is recorded, no step is lent while the trainer has all that it waits for.
 
     Args:
         steps: Number of steps admitted per version.
@@ -80,6 +86,12 @@ class StepBudget:
         self._version = model.version
         self._left = steps
         self._lent = 0
+        self._open = 0
+        """Steps that were taken, but are in no segment yet."""
+        self._pushed = 0
+        """Steps in segments of the replay that is being filled."""
+        self._over_s: float | None = None
+        """When a loan was last refused or given although all is recorded; None: there was none."""
         self._changed: asyncio.Event | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -89,18 +101,38 @@ class StepBudget:
         version = self._model.version
         if version > self._version:
             self._version = version
-            self._left = self._steps - self._lent
+            here = self._open + self._pushed  # what else was lent went with the replay before
+            self._left = self._steps - min(self._lent, here)
             self._lent = 0
+            self._over_s = None
         return self._left
 
     def take(self, steps: int) -> None:
         """Take steps of the current version's budget, `left` at most."""
         self._left -= steps
+        self._open += steps
+
+    def note_pushed(self, steps: int) -> None:
+        """Count steps that were taken and are now recorded."""
+        self._open = max(0, self._open - steps)
+        self._pushed += steps
+        if self._pushed >= self._steps:  # a replay takes whole segments
+            self._pushed = 0
 
     def lend(self) -> bool:
-        """Let one step more be taken, of the next version's; return False if it has none left."""
+        """Let one step more be taken, of the next version's; return whether that was done.
+
+        It is not where the next version has none left, nor while the trainer trains: where that
+        takes long, one step each ten seconds is, as the trainer may miss it.
+        """
         if self._lent >= self._steps - 1:
             return False
+        if not self._left and self._open <= self._lent:
+            now = time.monotonic()
+            if self._over_s is None or now - self._over_s < _SHORT_S:
+                self._over_s = self._over_s or now
+                return False
+            self._over_s = now
         self._left += 1
         self._lent += 1
         return True
@@ -125,6 +157,7 @@ class StepBudget:
         Late ones of an earlier version never raise what is left above `steps`.
         """
         self._left = min(self._steps, self._left + steps)
+        self._open = max(0, self._open - steps)
         if steps and self._changed is not None:
             self._changed.set()
 

@@ -138,6 +138,7 @@ class WorkerActors:
         lanes = None
         if play.steps_per_version is not None:
             budget = StepBudget(play.steps_per_version // play.actor.num_workers, model)
+            self._answers.played.tell_pushed(budget.note_pushed)
             lanes = self._answers.barrier(worker, budget)
         make = self._answers.maker(self._answers.played, lanes, PUSH_TIMEOUT_S)
         self._make = some_recorded(make, play, episodes, most_episodes)

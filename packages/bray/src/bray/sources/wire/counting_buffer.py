@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,11 @@ class CountingBuffer:
         self._lock = threading.Lock()
         self._frames = 0
         self._returns: list[float] = []
+        self._note_pushed: Callable[[int], None] | None = None
+
+    def tell_pushed(self, note_pushed: Callable[[int], None]) -> None:
+        """Call a function with the number of steps that each push took."""
+        self._note_pushed = note_pushed
 
     @property
     def layout(self) -> Layout:
@@ -50,8 +55,11 @@ class CountingBuffer:
     def _count(self, segment: Packed, taken: int) -> None:
         rows: Any = self.layout.views(np.atleast_2d(segment.block)[:taken])
         returns = rows["episode_return"]
+        steps = int(rows["length"].sum())
+        if self._note_pushed is not None:
+            self._note_pushed(steps)
         with self._lock:
-            self._frames += int(rows["length"].sum())
+            self._frames += steps
             self._returns += returns[~np.isnan(returns)].tolist()
 
     def push_turn(self, segments: Sequence[Packed], name: str) -> None:
