@@ -120,6 +120,19 @@ def test_playing_and_training_take_turns_after_the_warm_up(run: bray.Run, parts:
     assert written == asdict(outcome)
 
 
+def test_what_is_played_while_a_run_on_ray_finishes_counts(
+    run: bray.Run, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop() -> None:
+        parts.frames += 7  # of the replay at hand
+
+    monkeypatch.setattr(parts, "stop", stop)
+    monkeypatch.setattr(bray.Run, "is_local", False)
+    outcome = loop(run, parts, Goal(max_frames=50), [1.0])()
+    monkeypatch.undo()
+    assert outcome.frames == 57
+
+
 def test_replays_by_the_frame_follow_turns_of_any_size(run: bray.Run, parts: Parts) -> None:
     """0.25 a frame are 2.5 a turn: what a turn does not make whole, the next one does."""
     turn = Turn(steps=3, replays_per_frame=0.25, warmup_frames=20)
@@ -353,7 +366,7 @@ class TestProgress:
             run.listen(look)
             loop(run, parts, Goal(max_frames=50), [1.0])()
             monkeypatch.undo()
-        assert seen == [False, False, False, True, True, True]
+        assert seen == [False] * 3 + [True] * 4
         assert json.loads(self.path(tmp_path).read_text())["frames"] == 50
 
     def test_checkpoints_that_were_moved_away_leave_nothing(self, tmp_path: Path) -> None:

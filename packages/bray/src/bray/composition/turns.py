@@ -200,6 +200,9 @@ class SeveralWatch:
                     continue  # it has learnt all that its data set shall teach it
                 trainer.start()
             self._paused[index] = trainer.wait(0.0 if index else POLL_S)
+        return self._poll()
+
+    def _poll(self) -> Played:
         played = merged(self._sources, self._main)
         self._after(played)
         return played
@@ -208,9 +211,10 @@ class SeveralWatch:
         """Write nothing: trainers of other processes write checkpoints by themselves."""
         return True
 
-    def finish(self) -> None:
+    def finish(self) -> Played:
         """Stop the trainers after the replays at hand, which they publish."""
         self.end()
+        return self._poll()
 
     def end(self) -> None:
         """Stop the trainers, which write checkpoints."""

@@ -147,8 +147,8 @@ class Loop:
             if not self._is_spent:
                 self._take(self._advance())
             if self._is_spent or self._wants_evaluation() or self._is_asked("evaluate"):
-                if self._is_spent:
-                    self._advance.finish()
+                if self._is_spent and (played := self._advance.finish()) is not None:
+                    self._take(played)
                 outcome = self._evaluated()
                 if outcome.reached or self._is_spent:
                     return outcome
@@ -294,8 +294,8 @@ class Advance(Protocol):
         """Write a checkpoint now, if that is possible from here; return whether all is whole."""
         ...
 
-    def finish(self) -> None:
-        """Let what is being trained on be done before the last evaluation."""
+    def finish(self) -> Played | None:
+        """Let what is being trained on be done; return what was played meanwhile, if it was."""
         ...
 
     def end(self) -> None:
@@ -390,9 +390,10 @@ class Watch:
         """Write nothing: a trainer of another process writes checkpoints by itself."""
         return True
 
-    def finish(self) -> None:
+    def finish(self) -> Played:
         """Stop the trainer after the replay at hand, which it publishes."""
         self.end()
+        return self._source.poll()
 
     def end(self) -> None:
         """Stop the trainer, which writes a checkpoint."""
