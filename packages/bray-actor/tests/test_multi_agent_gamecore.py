@@ -114,6 +114,17 @@ class TestGames:
         assert results[0].lengths == {"red": 3, "blue": 3}
         assert [race.closed for race in made] == [True, True]
 
+    def test_one_who_comes_back_is_refused_in_words(self) -> None:
+        class ComingBack(Race):
+            def step(self, actions: Mapping[str, Any]) -> dict[str, AgentTick]:
+                self.turn += 1
+                seen = np.zeros(1, np.float32)
+                return {"red": AgentTick(seen), "blue": AgentTick(seen, terminated=self.turn < 3)}
+
+        router, _ = table(red=1, blue=2)
+        with pytest.raises(ConfigError, match=r"'0/0/blue': expected that an agent which has end"):
+            play_matches(ComingBack, router, games=1, lanes=1)
+
     def test_what_a_session_says_of_itself(self) -> None:
         said: dict[str, Any] = {}
 

@@ -133,6 +133,26 @@ async def test_a_state_goes_on_through_segments_and_begins_with_a_game() -> None
     assert sorted(starts) == [0, 0, 0, 0, 4, 4, 4, 4]
 
 
+class ComingBack(Counting):
+    """`b` ends with the second step, and comes back with the fourth."""
+
+    def step(self, actions: Mapping[str, Any]) -> dict[str, AgentTick]:
+        ticks = super().step(actions)
+        if self.at == 2:
+            ticks["b"] = ticks["b"]._replace(terminated=True)
+        elif self.at == 3:
+            del ticks["b"]
+        return ticks
+
+
+async def test_one_who_comes_back_has_forgotten_its_life_before() -> None:
+    seat = make_seat("two", state_size=2)
+    runner = make_runner(make_seat("one"), seat, n=1, environment=ComingBack)
+    await runner.run(10)
+    assert [int(tree["length"]) for tree in seat.buffer.trees] == [2, 2]
+    assert [tree["initial_state"].tolist() for tree in seat.buffer.trees] == [[0, 0], [0, 0]]
+
+
 async def test_what_is_under_way_is_cut_also_in_games_of_turns() -> None:
     """All that is counted can be popped at once, and nothing is lost or doubled by the cuts."""
     environment = MultiAgentSpec(environment="connect_four_v3").make()

@@ -247,13 +247,26 @@ class _AgentSession:
         self.is_leaving = False
         """Whether it acts no more, and its session is still open."""
         self.total = 0.0
+        self._has_left = False
         self._session = session
         self._said = said
         self._has_acted = False
         self._message: dict[str, Any] = {}
 
     def see(self, tick: AgentTick) -> None:
-        """Take what the environment tells; without an observation the last one stands."""
+        """Take what the environment tells; without an observation the last one stands.
+
+        Raises:
+            ConfigError: it acts again after it had ended.
+        """
+        if self._has_left:
+            if tick.has_ended:
+                return
+            raise ConfigError(
+                f"environment: session {self._session!r}: expected that an agent which has ended "
+                "stays away until the next game, but it acts again: over the wire each agent has "
+                "one life a game; let it wait with `terminated` false, or play in process"
+            )
         if tick.observation is not None:
             self._message = {"observation": tick.observation}
         self.total += float(tick.reward)
@@ -278,6 +291,7 @@ class _AgentSession:
     def end(self) -> Request:
         """Return what ends its session."""
         self.is_leaving = False
+        self._has_left = True
         return Request("end", self._session, codec.encode(self._message))
 
 

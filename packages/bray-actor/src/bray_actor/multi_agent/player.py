@@ -109,6 +109,8 @@ class Player:
                 f"environment: reward of {self.agent}: expected a finite number, got {reward}"
             )
         self.episode_return += reward
+        if self.has_ended and not tick.has_ended:  # it has come back
+            self._state = np.zeros_like(self._state)
         self.has_ended = tick.has_ended
         if self._writer is not None and self._acted:
             self._finish_step(reward, tick)
