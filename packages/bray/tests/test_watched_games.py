@@ -86,11 +86,13 @@ def test_mistakes_are_told(
         (["--source", "cart", "--against", "random"], "--source: expected with a trial of games"),
         (["--save", "x.avi"], "save: expected a file that ends in"),
         (["--seed", "-1"], "seed: expected 0 to 9.0072e+15, got -1"),
-        (["--against", ""], "opponent: expected random"),
+        (["--against", "random"], "against: expected with a source of matches, got 'random'"),
         (["--episodes", "0"], "episodes: expected 1 or more, got 0"),
     ):
         assert main(["watch", str(several), *arguments]) != 0
         assert words in capsys.readouterr().err
+    assert main(["watch", str(matches), "--against", ""]) != 0
+    assert "opponent: expected random" in capsys.readouterr().err
     assert main(["watch", str(matches), "--against", "v0"]) != 0
     told = "v0: frozen versions play while their trial is trained, and are not exported: expected"
     assert told in capsys.readouterr().err

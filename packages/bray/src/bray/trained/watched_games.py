@@ -124,10 +124,16 @@ def watch_games(
         say: takes a game as text, position by position.
 
     Raises:
-        ConfigError: the game draws nothing, or an agent has no policy.
+        ConfigError: the game draws nothing, an agent has no policy, or `against` is said of games
+            without sides.
         NotFoundError: a policy was not exported.
     """
     check_value("episodes", episodes, PositiveInt)
+    if against is not None and not _is_match(source):
+        raise ConfigError(
+            f"against: expected with a source of matches, got {against!r} with {source.name}, "
+            "whose agents are played by the policies that were trained"
+        )
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen all the same
     with ExitStack() as stack:
         environment = _drawing(games_spec(composition, source))
