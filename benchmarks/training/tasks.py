@@ -48,6 +48,8 @@ NAMES = (
 )
 """Names of the tasks in bray's zoo, which has their algorithms, settings and frames."""
 EPISODES = 100
+_NEVER = "1e12"
+"""A return that no task has: at the one that the task is registered with a run would end."""
 _RANDOM = """
 import sys, gymnasium, importlib, numpy as np
 module, _, task = sys.argv[1].rpartition(":")
@@ -73,6 +75,7 @@ def bray(task: ZooEntry, seed: int, frames: int, trial: Path, more: Sequence[str
     what = [str(trial)] if trial.exists() else ["--zoo", task.name, "--trial", f"{trial}"]
     command = ["bray", "train", *what, f"goal.max_frames={frames}", *more]
     command += ["--seed", str(seed), "--json", "--episodes", str(EPISODES)]
+    command += ["--goal", _NEVER]
     found = _last(_with(task.packages, command))
     points = list(zip(*curve(trial, "actor/episode_return"), strict=True))
     times, _ = curve(trial, "actor/episode_return", "seconds")  # those of all launches
