@@ -337,6 +337,21 @@ def test_numbers_that_nobody_can_learn_count_as_raised(what: str, number: float)
     game.close()
 
 
+def test_an_observation_of_another_form_within_a_game_counts_as_raised() -> None:
+    class Odd(Pair):
+        def step(self, actions: Any) -> Any:
+            seen, *rest = super().step(actions)
+            return {**seen, "a": np.zeros(7, np.float32)}, *rest
+
+    game = RecoveringGame(lambda: ParallelGame(Odd()), "pair")
+    game.reset(5)
+    ticks = game.step({"a": np.array(0), "b": np.array(0)})
+    assert all(tick.truncated for tick in ticks.values())
+    words = "observation of a/observation: expected float32 (1,), got float32 (7,)"
+    assert ticks["a"].info[ERROR] == f"ValueError: {words}"
+    game.close()
+
+
 def test_a_game_of_several_that_ends_the_program_is_made_anew() -> None:
     class Leaving(Pair):
         def step(self, actions: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from bray_actor.environments.error_limit import ERROR, Renewal
@@ -22,7 +23,8 @@ from bray_core.spaces import Spaces
 class RecoveringGame:
     """A `MultiAgentEnvironment` that is made anew where it raises; its game is void.
 
-    A reward or an observation that holds no finite numbers counts as raised. The ticks of the step
+    A reward or an observation that holds no finite numbers, or an observation that changes its
+    form within a game, counts as raised. The ticks of the step
     that failed truncate all who acted, and their info says what was raised, as
     `environment_error`. Errors that bray raises, such as an action outside its space, are no fault
     of the environment and pass.
@@ -37,6 +39,8 @@ class RecoveringGame:
         """What is played, for messages."""
         self._game = make()
         self._renewal = Renewal(make, name)
+        self._shapes: dict[str, list[tuple[str, Any]]] = {}
+        """Shapes of what each agent observes, by path."""
 
     @property
     def agents(self) -> Sequence[str]:
@@ -97,12 +101,35 @@ class RecoveringGame:
         """
         self._renewal.count_step()
         try:
-            return _checked(self._game.step(actions))
+            ticks = _checked(self._game.step(actions))
+            self._check_form(ticks)
+            return ticks
         except BrayError:
             raise
         except RAISED as error:  # the boundary to code of others
             info = {ERROR: self._renewal.renew(self._game, self._begin, error)}
             return {agent: AgentTick(None, truncated=True, info=info) for agent in actions}
+
+    def _check_form(self, ticks: Mapping[str, AgentTick]) -> None:
+        """Refuse observations that changed their form within a game.
+
+        The first ones of a game are looked at by who plays: an environment whose spaces say
+        something else from the beginning is a mistake, and no accident.
+        """
+        with _environments_fault():
+            for agent, tick in ticks.items():
+                if tick.observation is None:
+                    continue
+                shapes = self._shapes.get(agent)
+                if shapes is None:
+                    shapes = self._shapes[agent] = _shapes(self._spec(agent))
+                if _shapes(tick.observation) != shapes:
+                    nested.check(
+                        tick.observation, self._spec(agent), name=f"observation of {agent}"
+                    )
+
+    def _spec(self, agent: str) -> Nested:
+        return self._game.spaces(agent).observation_spec
 
     def _begin(self, game: MultiAgentEnvironment) -> None:
         self._game = game
@@ -119,18 +146,29 @@ class RecoveringGame:
         self._renewal.close(self._game)
 
 
+def _shapes(tree: Nested) -> list[tuple[str, Any]]:
+    return [(path, getattr(leaf, "shape", ())) for path, leaf in nested.items(tree)]
+
+
 def _checked(ticks: dict[str, AgentTick]) -> dict[str, AgentTick]:
     """Return the ticks if all their numbers are finite, in float32 too.
 
     Raises:
         ValueError: a reward or an observation has others; names the agent.
     """
-    try:
+    with _environments_fault():
         for agent, tick in ticks.items():
             check_reward(tick.reward, f"reward of {agent}")
             for path, leaf in nested.items(tick.observation, agent):
                 if getattr(leaf, "dtype", None) is not None and leaf.dtype.kind == "f":
                     check_finite(leaf, f"observation of {path}")
-    except SpecError as error:  # a fault of the environment, and none of how bray is used
-        raise ValueError(str(error)) from error
     return ticks
+
+
+@contextmanager
+def _environments_fault() -> Iterator[None]:
+    """Raise as a ValueError what is wrong with an environment, and not with how bray is used."""
+    try:
+        yield
+    except SpecError as error:
+        raise ValueError(str(error)) from error
