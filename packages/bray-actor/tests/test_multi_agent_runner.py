@@ -151,6 +151,9 @@ async def test_one_who_comes_back_has_forgotten_its_life_before() -> None:
     await runner.run(10)
     assert [int(tree["length"]) for tree in seat.buffer.trees] == [2, 2]
     assert [tree["initial_state"].tolist() for tree in seat.buffer.trees] == [[0, 0], [0, 0]]
+    # The second life is told 10 as it begins, and 10 for each of its two steps.
+    assert [float(tree["episode_return"]) for tree in seat.buffer.trees] == [20, 30]
+    assert [int(tree["episode_length"]) for tree in seat.buffer.trees] == [2, 2]
 
 
 async def test_what_is_under_way_is_cut_also_in_games_of_turns() -> None:

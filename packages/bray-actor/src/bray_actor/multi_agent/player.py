@@ -85,6 +85,8 @@ class Player:
         self._state = np.zeros(seat.config.state_size, np.float32)
         self._step: _Step | None = None
         self._acted = False
+        self._before = 0.0, 0
+        """Return and actions of its earlier lives in this game."""
 
     @property
     def inputs(self) -> tuple[Nested, ...]:
@@ -108,9 +110,10 @@ class Player:
             raise SpecError(
                 f"environment: reward of {self.agent}: expected a finite number, got {reward}"
             )
-        self.episode_return += reward
         if self.has_ended and not tick.has_ended:  # it has come back
             self._state = np.zeros_like(self._state)
+            self._before = self.episode_return, self.length
+        self.episode_return += reward
         self.has_ended = tick.has_ended
         if self._writer is not None and self._acted:
             self._finish_step(reward, tick)
@@ -151,9 +154,12 @@ class Player:
         """Hand over the episode's last segment."""
         if self._writer is not None and self._record is not None and len(self._writer):
             final = None if terminated else self._observation
+            reward, length = self._before
             self._record.add(
                 self._writer.finish(
-                    final, episode_return=self.episode_return, episode_length=self.length
+                    final,
+                    episode_return=self.episode_return - reward,
+                    episode_length=self.length - length,
                 )
             )
 
