@@ -155,6 +155,9 @@ def test_rm_asks_and_refuses_what_runs(tmp_path: Path, bray: Bray, running: int)
     code, _, err = bray("rm", "one", "busy", "--yes")
     assert (code, "busy: is running: stop it first" in err) == (2, True)
     assert (tmp_path / "one").exists(), "all or none"
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    code, _, err = bray("rm", "link", "--yes")
+    assert (code, f"link: is a link to {tmp_path / 'one'}: delete that" in err) == (2, True)
     assert bray("rm", "one", "--yes")[0] == 0
     assert not (tmp_path / "one").exists()
 

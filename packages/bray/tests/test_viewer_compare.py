@@ -186,6 +186,10 @@ def test_reports_and_notes_of_the_command_line(
     text = output.read_text()
     assert "The best." in text
     assert Page(text).tags.count("svg") == 1
+    assert bray("report", f"{project}/cart-1", "--output", str(output)) == 0
+    assert "The best." in output.read_text()
+    assert bray("report", f"{project.parent}/elsewhere/cart-1", "--output", str(output)) == 2
+    assert "a report is of one project: --project names its folder" in capsys.readouterr().err
     assert bray("report", "cart", "--output", str(project / "none" / "report.html")) == 2
     assert "cannot write" in capsys.readouterr().err
 

@@ -130,8 +130,13 @@ def remove(trial: Trial) -> None:
 
     Raises:
         AlreadyExistsError: A process runs the trial.
-        BrayError: A part cannot be deleted; names what is left.
+        BrayError: It is a link, or a part cannot be deleted; names what is left.
     """
+    if trial.path.is_symlink():
+        raise BrayError(
+            f"trial {trial.path}: is a link to {trial.path.resolve()}: delete that trial by its "
+            "own folder, and the link as any file"
+        )
     handle = lock_trial(trial.path)
     try:
         # Away at once: who launches a trial of this name meanwhile makes a new folder.

@@ -50,7 +50,9 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
         "report", _report, "write a report on trials: one HTML file, which needs no other"
     )
     report.add_argument(
-        "trial", nargs="+", help="names of the trials, or of groups of seeds: walker of walker-1, …"
+        "trial",
+        nargs="+",
+        help="names or folders of trials of the project, or groups of seeds: walker of walker-1, …",
     )
     report.add_argument("--output", type=Path, default=Path("report.html"), help="the file")
     report.add_argument(
@@ -145,7 +147,11 @@ def _report(options: argparse.Namespace) -> int:
     from bray.viewer.project import Project
     from bray.viewer.report.document import report
 
-    names = [member for name in options.trial for member in _members(options, name)]
+    names = [
+        _name_in_project(options, member)
+        for name in options.trial
+        for member in _members(options, name)
+    ]
     text = report(
         Project(options.project), names, metrics=tuple(options.metric), seeds=options.seeds
     )
@@ -181,6 +187,17 @@ def _members(options: argparse.Namespace, name: str) -> list[str]:
     if os.sep in name or (options.project / name).exists() or not options.project.is_dir():
         return [name]
     return groups([trial.name for trial in trials(options.project)]).get(name, [name])
+
+
+def _name_in_project(options: argparse.Namespace, trial: str) -> str:
+    """Return the name of a trial that is named, or whose folder is given."""
+    path = trial_path(trial, options.project)
+    if path.parent.resolve() != options.project.resolve():
+        raise ConfigError(
+            f"trial: expected trials of {options.project}, got {path}: a report is of one project: "
+            "--project names its folder"
+        )
+    return path.name
 
 
 def _remove(options: argparse.Namespace) -> int:
