@@ -187,6 +187,26 @@ class TestMatches:
         assert table.poll() == []
         assert table.num_open == 0
 
+    async def test_results_that_nobody_asks_for_are_dropped_counted_and_told_once(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr("bray_actor.multi_agent.match_table._MOST_RESULTS", 4)
+        table = table_of()
+        metrics.drain()
+        for number in range(7):
+            for agent in ("white", "black"):
+                side = table.join(f"{agent}{number}", starts(f"m{number}", agent=agent))
+                await side.start(b"")
+                told = {"reward": 0.0, "terminated": True, "metrics": {"number": float(number)}}
+                await side.end(codec.encode(told))
+        found = [result.metrics["white"]["number"] for result in table.poll()]
+        assert found == [4, 5, 6]
+        counted = {sample.name: sample.total for sample in metrics.drain()}
+        assert counted["actor/matches_dropped"] == 4
+        assert counted["actor/matches"] == 7
+        (line,) = caplog.messages
+        assert "nobody asked for the results of 4: the oldest 2 are dropped" in line
+
     def test_a_side_that_never_comes_voids_its_match(self) -> None:
         now = [0.0]
         table = table_of(side_timeout_s=5.0, clock=lambda: now[0])

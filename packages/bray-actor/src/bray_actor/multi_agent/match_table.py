@@ -31,7 +31,8 @@ class MatchTable:
     A session names its match, and its agent or the number of its side; all sessions of a match come
     to one worker. A match counts when all its sides have ended. It is void if one of them is lost,
     or does not come in time: then it is counted in `actor/matches_voided`, and those who play it
-    may play on.
+    may play on. Results that nobody asks for are kept up to 10,000, then dropped and counted in
+    `actor/matches_dropped`.
 
     Args:
         cast: Says who plays; called on the event loop, and by `tell` on the caller's thread, never
@@ -71,6 +72,8 @@ class MatchTable:
         self._lock = threading.RLock()
         self._matches: dict[str, Match] = {}
         self._results: list[GameResult] = []
+        self._has_dropped = False
+        """Whether the log says that results were dropped."""
         self._log = BoundedLog(logger)
 
     def join(self, session: str, start: SessionStart) -> MatchSession:
@@ -144,7 +147,16 @@ class MatchTable:
 
     def _add(self, result: GameResult) -> None:
         if len(self._results) >= _MOST_RESULTS:
-            del self._results[: _MOST_RESULTS // 2]
+            dropped = _MOST_RESULTS // 2
+            del self._results[:dropped]
+            metrics.record("actor/matches_dropped", dropped, kind="count")
+            if not self._has_dropped:
+                self._has_dropped = True
+                self._log.error(
+                    f"matches: nobody asked for the results of {_MOST_RESULTS:,}: the oldest "
+                    f"{dropped:,} are dropped, and those to come are counted in "
+                    "actor/matches_dropped"
+                )
         self._results.append(result)
         metrics.record("actor/matches", 1, kind="count")
 

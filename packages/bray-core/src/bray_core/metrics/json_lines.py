@@ -27,7 +27,7 @@ FILE = "metrics.jsonl"
 COUNTS = frozenset(
     {
         "actor/environment_errors", "actor/episodes", "actor/steps", "actor/steps_lost",
-        "actor/matches", "actor/matches_voided", "actor/parts_dropped",
+        "actor/matches", "actor/matches_dropped", "actor/matches_voided", "actor/parts_dropped",
         "actor/recordings_lost", "actor/rollouts_lost", "actor/workers_lost",
         "buffer/dropped_segments",
         "buffer/lost_segments", "buffer/failures", "buffer/stale_segments",
