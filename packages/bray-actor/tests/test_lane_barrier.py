@@ -13,6 +13,7 @@ import pytest
 from bray_actor import PolicyActor, PolicyConfig, StepBudget, segment_spec
 from bray_actor.policy.lane_barrier import LaneBarrier
 from bray_actor.policy.row_block import RowBlock
+from bray_actor.policy.session_router import RoutedSeat, SessionRouter
 from bray_actor.policy.turn_budget import TurnBudget
 from bray_core import codec, nested
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, ServiceError, SpecError
@@ -396,3 +397,23 @@ def test_settings_are_checked() -> None:
     for lanes in ([], ["1", "1"]):
         with pytest.raises(ConfigError, match="lanes: expected one or more names, each once"):
             LaneBarrier(Plain(), lanes)
+
+
+async def test_a_start_that_is_refused_or_lost_leaves_its_lane_to_another() -> None:
+    model, barrier = make(1, plays_on=False)
+    answer = PolicyActor.factory(model, PolicyConfig(), lanes=barrier)
+    with pytest.raises(ServiceError, match="bad_request"):
+        await answer("0/0").start(b"no codec")
+    assert barrier.free_lane() == "0"
+    router = SessionRouter({"*": RoutedSeat(make=answer, lanes=barrier)})
+    large = codec.encode({"tags": {str(number): number for number in range(2000)}})
+    starting = asyncio.create_task(router("a").start(large))  # type: ignore[arg-type]
+    for _ in range(10_000):  # it is decoded in a thread, twice: before it joins, and after
+        if barrier.free_lane() is None:
+            break
+        await asyncio.sleep(0.0005)
+    assert not starting.done()
+    starting.cancel()  # its connection is lost
+    await asyncio.gather(starting, return_exceptions=True)
+    assert starting.cancelled()
+    assert barrier.free_lane() == "0"
