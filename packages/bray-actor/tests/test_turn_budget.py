@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bray_actor import PolicyActor, PolicyConfig, segment_spec
+from bray_actor import PolicyActor, PolicyConfig, StepBudget, segment_spec
 from bray_actor.policy.turn_budget import TurnBudget
 from bray_buffer import Buffer, BufferConfig
 from bray_core import codec, nested
@@ -115,6 +115,22 @@ class Even:
 
     async def infer(self, *inputs: Any, batch: bool = False) -> Answer:
         return Answer({"logits": np.zeros(2, np.float32), "value": np.float32(0)}, 0)
+
+
+async def test_a_step_that_a_full_buffer_drops_is_given_back() -> None:
+    layout = Layout(segment_spec(ArraySpec(np.dtype("f4"), ()), ArraySpec(np.dtype("i8"), ()), 1))
+    body = codec.encode({"observation": np.float32(0), "reward": 1.0})
+    model: Any = Even()
+    for push_timeout_s in (0.0, 30.0):
+        buffer = Buffer(layout, BufferConfig(batch_size=1, capacity=1, when_full="drop_newest"))
+        budget = StepBudget(3, model)
+        make = PolicyActor.factory(
+            model, PolicyConfig(), buffer=buffer, budget=budget, push_timeout_s=push_timeout_s
+        )
+        actor = make("0/0")
+        for _ in range(3):
+            await actor.tick(body)
+        assert budget.left == 1, "of three steps one is recorded, and one is open"
 
 
 async def test_a_full_buffer_holds_a_session_back_where_that_is_wanted() -> None:

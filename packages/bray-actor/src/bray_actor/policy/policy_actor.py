@@ -395,10 +395,12 @@ class PolicyActor(Actor):
             return
         buffer: Any = self._buffer
         try:
-            await buffer.push_async(segment, wait=True, timeout_s=self._push_timeout_s)
+            taken = await buffer.push_async(segment, wait=True, timeout_s=self._push_timeout_s)
         except BaseException:  # also a client that went away
             self._lose(int(segment.tree["length"]))
             raise
+        if not taken:  # it has no room, and does not block
+            self._lose(int(segment.tree["length"]))
 
     def _push_now(self, segment: Packed) -> None:
         assert self._buffer is not None
