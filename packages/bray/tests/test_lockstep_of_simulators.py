@@ -82,3 +82,15 @@ async def test_sessions_that_are_ticked_one_after_the_other_play_each_version(
         model.publish()
     simulating.cancel()
     await asyncio.gather(simulating, return_exceptions=True)
+
+
+def test_the_shares_of_all_workers_add_up_to_the_steps_of_a_version() -> None:
+    for workers, steps in ((1, 7), (3, 8), (4, 6)):
+        play = GamecorePlay(
+            source=GamecoreSourceConfig(external=True, lanes=LANES),
+            actor=ServingActorConfig(num_workers=workers),
+            policy=PolicyConfig(spaces=SPACES.described()),
+            steps_per_version=steps,
+            spaces=SPACES,
+        )
+        assert sum(map(play.steps_of_worker, range(workers))) == steps

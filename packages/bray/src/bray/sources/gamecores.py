@@ -137,7 +137,7 @@ class WorkerActors:
         self._answers = PolicyAnswers(play, model, buffer)
         lanes = None
         if play.steps_per_version is not None:
-            budget = StepBudget(play.steps_per_version // play.actor.num_workers, model)
+            budget = StepBudget(play.steps_of_worker(worker), model)
             self._answers.played.tell_pushed(budget.note_pushed)
             lanes = self._answers.barrier(worker, budget)
         make = self._answers.maker(self._answers.played, lanes, PUSH_TIMEOUT_S)

@@ -48,6 +48,11 @@ class GamecorePlay:
             worker, self.actor.num_workers, self.source.num_processes, self.source.num_envs
         )
 
+    def steps_of_worker(self, worker: int) -> int:
+        """Return a worker's share of `steps_per_version`; the shares of all add up to it."""
+        steps, workers = self.steps_per_version or 0, self.actor.num_workers
+        return steps * (worker + 1) // workers - steps * worker // workers
+
 
 def steps_per_turn(batch_steps: int, num_lanes: int) -> int:
     """Return the steps that each environment of all gamecores takes for a replay.
