@@ -128,6 +128,25 @@ def test_every_so_many_replays_or_seconds():
     assert published(target) == []
 
 
+def test_what_was_trained_in_the_background_is_published_at_a_stop_and_a_pause():
+    target = Target()
+    trainer = make(target, publish_every=1000)
+    trainer.pause_after = 2
+    trainer.start()
+    assert trainer.wait(30)
+    assert published(target) == [2]
+    trainer.stop()
+    trainer.run(0)
+    assert published(target) == [2], "nothing is newer"
+    trainer.pause_after = 10**9
+    trainer.start()
+    while trainer.replays < 3:
+        trainer.wait(0.01)
+    trainer.stop()
+    assert published(target) == [2, trainer.replays]
+    assert trainer.policy_version == target.version == 2
+
+
 @pytest.mark.parametrize("is_waiting", [False, True])
 def test_what_publishing_fails_with_ends_the_run(is_waiting):
     class Lockstep(Endless):

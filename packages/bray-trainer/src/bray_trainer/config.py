@@ -44,7 +44,8 @@ class TrainerConfig:
     """Number of replays that are popped, and with a GPU transferred, while the loop trains on the
     one before; they are older by as many versions. 0 pops in the loop itself."""
     publish_every: PositiveInt | None = 1
-    """Replays between two published versions; None publishes by the clock alone."""
+    """Replays between two published versions; None publishes by the clock alone. In a background
+    thread what is left is published at each stop and pause, too."""
     publish_interval_s: PositiveFloat | None = None
     """Seconds after which a version is published although `publish_every` is not reached."""
     eval_every: PositiveInt = 100

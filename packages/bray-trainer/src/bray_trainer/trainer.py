@@ -166,7 +166,7 @@ class Trainer(TrainerHooks):
         return self._thread.wait(timeout_s)
 
     def stop(self) -> None:
-        """Finish the replay at hand, write a checkpoint and stop; again is harmless.
+        """Finish the replay at hand, publish, write a checkpoint and stop; again is harmless.
 
         Raises:
             DeadlineError: the replay at hand takes longer than a minute.
@@ -268,6 +268,7 @@ class Trainer(TrainerHooks):
                     self._agreement.is_pausing = self.ranks.is_first and self.should_pause()
             except ClosedError as error:
                 logger.info("trainer: training ends: %s", error)
+            self._publish_rest()
             self._finish()
 
     @contextmanager
@@ -384,6 +385,12 @@ class Trainer(TrainerHooks):
             self._offered_steps = self.steps
         elif self.is_sharded:  # this rank's part of what the first one publishes
             sharding.whole(self.module.state_dict())
+
+    def _publish_rest(self) -> None:
+        """Publish what was trained since the newest version: it is what others evaluate."""
+        is_newer = self.steps != self._offered_steps
+        if self.ranks.first(is_newer) if self.is_sharded else is_newer:
+            self._publish()
 
     def _flush(self) -> None:
         with self._timer.on_host("publish"):
