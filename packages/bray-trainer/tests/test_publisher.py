@@ -11,6 +11,7 @@ from bray_core import nested
 from bray_core.errors import DeadlineError
 from bray_core.layout import Layout, Packed
 from bray_trainer import Trainer, TrainerConfig
+from bray_trainer.distributed.rank_worker import RankWorker
 
 LAYOUT = Layout(nested.spec({"x": np.float32(0)}))
 
@@ -145,6 +146,20 @@ def test_what_was_trained_in_the_background_is_published_at_a_stop_and_a_pause()
     trainer.stop()
     assert published(target) == [2, trainer.replays]
     assert trainer.policy_version == target.version == 2
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_one_in_the_place_of_a_lost_trainer_publishes_at_once(tmp_path, has_checkpoint):
+    """Who played the replay that was lost with it waits for a version, and plays none before."""
+    target = Target()
+    first = make(target, directory=tmp_path)
+    first.run(2, checkpoint=has_checkpoint)
+    second = RankWorker(lambda: make(target, directory=tmp_path), 0, 1, None, 30.0)
+    assert second.replace() == "training"
+    assert second.stop() == "paused"
+    begun = 2 if has_checkpoint else 0
+    assert published(target)[2] == begun
+    assert len(set(published(target)[3:])) == len(published(target)[3:]), "once"
 
 
 @pytest.mark.parametrize("is_waiting", [False, True])

@@ -60,6 +60,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, Pool]]:
             "state": [NEW],
             "join": [[None, None]],
             "start": [["training", "training"]],
+            "replace": [["training", "training"]],
         }
         return trainer, pool
 
@@ -100,7 +101,7 @@ def test_a_loss_brings_all_into_new_processes(make: Any, outcomes: list[list[Any
         assert not trainer.wait(0)
         assert pool.calls[-1] == "state", "not killed twice, nor started while one is absent"
     assert not trainer.wait(0)
-    assert pool.calls[-3:] == ["state", "join", "start"]
+    assert pool.calls[-3:] == ["state", "join", "replace"]
     pool.answers["wait"] = [["paused", "paused"]]
     assert trainer.wait(0)
 

@@ -198,10 +198,9 @@ class RemoteTrainer:
         """
         states = self._states()
         self._count_losses(states)
-        if all(state == "ready" for state, _ in states) or (
-            all(state == "new" for state, _ in states) and self._connect()
-        ):
-            if self._has_lost(self._ask("start")):
+        are_new = all(state == "new" for state, _ in states)
+        if all(state == "ready" for state, _ in states) or (are_new and self._connect()):
+            if self._has_lost(self._ask("replace" if are_new and self._pids else "start")):
                 return False
             self._lost_at = None
             self._killed.clear()

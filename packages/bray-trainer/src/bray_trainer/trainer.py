@@ -128,6 +128,7 @@ class Trainer(TrainerHooks):
         self._metrics = ReplayMetrics()
         self._offered_steps = 0
         self._prepared = False
+        self._owes_version = False
         self._anew: Mapping[str, npt.NDArray[Any]] | None = None
         self._stopping = threading.Event()
         self._agreement = ReplayAgreement(
@@ -198,6 +199,14 @@ class Trainer(TrainerHooks):
                     if not self._train_on_next():  # stopped from another thread
                         break
                 self._finish(checkpoint)
+
+    def owe_version(self) -> None:
+        """Publish with the first start, also where there is no checkpoint to resume from.
+
+        For a trainer in the place of a lost one: who played the replay that was lost with it may
+        wait for the version that it would have made.
+        """
+        self._owes_version = True
 
     def begin_anew(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from other weights with the next replay, and forget what the optimiser knows.
@@ -307,10 +316,11 @@ class Trainer(TrainerHooks):
             seed_all(self.config.seed + self.ranks.rank)
         set_training(self.module, True)
         self._publisher.begin()
-        if self.directory is not None and self._checkpoints.resume(self.directory):
-            self._publish()
-        elif not self.is_sharded:  # where it is, the first rank's weights were split
+        is_resumed = self.directory is not None and self._checkpoints.resume(self.directory)
+        if not is_resumed and not self.is_sharded:  # else the first rank's weights were split
             self.ranks.share(self.module.state_dict())
+        if is_resumed or self._owes_version:
+            self._publish()
         self._prepared = True
 
     # One replay.

@@ -96,6 +96,13 @@ class RankWorker:
         self._is_started = True
         return "training"
 
+    def replace(self) -> RankOutcome:
+        """`start` in the place of a trainer that was lost, which owes others a version."""
+        owe_version = getattr(self._trainer, "owe_version", None)  # another kind may do without
+        if owe_version is not None:
+            owe_version()
+        return self.start()
+
     def wait(self, timeout_s: float) -> RankOutcome:
         """Wait until the trainer pauses; `idle` if it was never started here."""
         if not self._is_started:
