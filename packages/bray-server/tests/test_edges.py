@@ -12,6 +12,7 @@ from server_services import Counter
 
 from bray_core.errors import ServiceError
 from bray_server import AsyncClient, Client, Limits, Server, ServerThread
+from bray_server.sessions.sessions import Sessions
 from bray_server.wire.frames import DELTA, FrameParser, Kind, pack, unpack_error
 
 
@@ -120,3 +121,45 @@ async def test_an_error_that_nobody_waits_for_any_more_is_nobody_elses() -> None
     assert await other == b"1"
     await client.close()
     await server.stop(0)
+
+
+async def test_sessions_of_a_lost_connection_can_be_started_again_while_one_aborts() -> None:
+    aborting, may_go_on = asyncio.Event(), asyncio.Event()
+    aborted: list[str] = []
+
+    class Slow:
+        def __init__(self, session: str) -> None:
+            self.session = session
+
+        async def start(self, body: bytes) -> bytes:
+            return b""
+
+        async def tick(self, body: bytes) -> bytes:
+            return body
+
+        async def end(self, body: bytes) -> bytes:
+            return b""
+
+        async def abort(self, reason: str) -> None:
+            aborting.set()
+            await may_go_on.wait()
+            aborted.append(self.session)
+
+    class Owner:
+        is_worker, owns_sessions, client = False, True, ""
+
+        def session_ended(self, session: bytes) -> None:
+            """Nothing to forget."""
+
+    sessions = Sessions(Slow, Limits())
+    lost, back = Owner(), Owner()
+    for name in (b"a", b"b"):
+        assert await sessions.answer(int(Kind.START), name, b"", lost) == b""
+    ending = asyncio.create_task(sessions.disconnect(lost))
+    await aborting.wait()
+    for name in (b"a", b"b"):
+        assert await sessions.answer(int(Kind.START), name, b"", back) == b""
+    may_go_on.set()
+    await ending
+    assert aborted == ["a", "b"]
+    assert len(sessions) == 2

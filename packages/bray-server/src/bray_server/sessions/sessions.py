@@ -430,9 +430,8 @@ class Sessions:
         return removed
 
     async def _abort(self, sessions: list[tuple[bytes, OpenSession]], reason: str) -> None:
-        for session, entry in sessions:
-            if not self._remove(session, entry):
-                continue
+        # All are free at once: a client that is back starts them again while one aborts slowly.
+        for session, entry in [pair for pair in sessions if self._remove(*pair)]:
             abort = getattr(entry.actor, "abort", None)  # a service may do without
             if abort is None:
                 continue
