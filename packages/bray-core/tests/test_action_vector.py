@@ -138,6 +138,18 @@ def test_the_array_of_a_space(
     assert (actions.is_one, actions.is_plain, actions.spec) == (is_one, is_plain, spec)
 
 
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_real_drawn_for_a_bool_is_the_nearer_of_the_two(is_nested: bool) -> None:
+    """Cast as it is, each number but 0 would be True."""
+    box = {"shape": [4], "dtype": "bool", "low": 0, "high": 1}
+    actions = ActionVector(parse({"flags": box} if is_nested else box))
+    assembled: Any = actions.assemble(np.float32([-3, 0.2, 0.7, 9]))
+    action = assembled["flags"] if is_nested else assembled
+    assert action.dtype == np.bool_
+    assert action.tolist() == [False, False, True, True]
+    assert not actions.is_plain, "a simulator takes the bools, not what was drawn"
+
+
 @pytest.mark.parametrize(
     "dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64", "float16"]
 )

@@ -63,7 +63,7 @@ class ActionVector:
         self._greatest = _joined([high for _, high in ends])
         self._leaves = list(leaves.values())
         self._is_bare = isinstance(space, LeafSpace)
-        is_whole = bool(reals) and np.dtype(reals[0].dtype).kind in "iu"
+        is_whole = bool(reals) and np.dtype(reals[0].dtype).kind in "iub"
         is_shaped = self._is_bare and self._leaves[0].shape == self.spec.shape
         self.is_plain = is_shaped and not is_whole
         """Whether the array is the action already, but for its type and bounds."""
@@ -105,7 +105,7 @@ class ActionVector:
                 part, reals = numbers[..., reals : reals + count], reals + count
                 first = reals - count - len(self.sizes)
                 part = np.clip(part, self._least[first:][:count], self._greatest[first:][:count])
-                part = np.rint(part) if np.dtype(leaf.dtype).kind in "iu" else part
+                part = np.rint(part) if np.dtype(leaf.dtype).kind in "iub" else part
             made.append(part.astype(leaf.dtype).reshape((*lead, *leaf.shape)))
         return made[0] if self._is_bare else nested.unflatten(self.space, made)
 
