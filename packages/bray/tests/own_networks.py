@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,6 +38,23 @@ class StepPolicy(nn.Module):
         state = self.cell(seen.float(), state)
         heads = self.heads(state)
         return {"logits": heads[:, 1:], "value": heads[:, 0], "state": state}
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """A network with these is not given those of `model`."""
+
+
+class SettledTrunk(RowTrunk):
+    """Sees its own settings alone."""
+
+    Config = NoSettings
+
+
+class SettledPolicy(StepPolicy):
+    """A whole policy that sees its own settings alone."""
+
+    Config = NoSettings
 
 
 class WideTrunk(RowTrunk):

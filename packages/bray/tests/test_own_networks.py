@@ -91,6 +91,32 @@ def test_what_would_fail_later_is_refused_at_once(network: str, words: str) -> N
         make_policy(SPACES, NetworkConfig(network=f"own_networks:{network}"), 0)
 
 
+@pytest.mark.parametrize(
+    ("network", "settings"),
+    [
+        ("SettledTrunk", {"encoders": {"observation": "flat"}}),
+        ("SettledPolicy", {"encoders": {"observation": "flat"}}),
+        ("SettledPolicy", {"memory_size": 8}),
+        ("SettledPolicy", {"distribution": "beta"}),
+        ("SettledPolicy", {"autoregressive": True}),
+    ],
+)
+def test_settings_of_the_default_network_that_yours_never_sees_are_refused(
+    network: str, settings: dict[str, Any]
+) -> None:
+    config = NetworkConfig(network=f"own_networks:{network}", **settings)
+    setting = next(iter(settings))
+    with pytest.raises(ConfigError, match=f"model.{setting}: expected .*, which would not see it"):
+        make_policy(SPACES, config, 0)
+    make_policy(SPACES, NetworkConfig(network=f"own_networks:{network}"), 0)
+
+
+def test_a_trunk_of_yours_has_a_memory_and_a_network_without_a_config_sees_all_settings() -> None:
+    for network in ("SettledTrunk", "StepPolicy"):
+        config = NetworkConfig(network=f"own_networks:{network}", memory_size=8)
+        assert make_policy(SPACES, config, 0).state_size
+
+
 def test_settings_that_nobody_reads_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^model.settings: expected none with the default net"):
         ppo.PPO.of("CartPole-v1", settings={"width": 8})

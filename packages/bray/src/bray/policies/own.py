@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,6 +28,15 @@ from bray_core.nested import Nested
 from bray_core.process.raised_words import raised_words
 from bray_core.spaces import LeafSpace, Spaces
 
+_OF_TRUNKS: Mapping[str, Any] = {"encoders": {}}
+"""Settings that a trunk of yours takes the place of → what they are where nobody says."""
+_OF_POLICIES: Mapping[str, Any] = {
+    **_OF_TRUNKS,
+    "memory_size": 0,
+    "distribution": "default",
+    "autoregressive": False,
+}
+"""The same of a whole policy, which has its own memory and draws actions its own way."""
 _PROBED = 2
 """Rows with which a network is looked at; a trunk with one more, too: it takes any number."""
 
@@ -115,10 +125,27 @@ def own_network(spaces: Spaces, config: TrunkConfig) -> Any:
     """Make the network that a template names: a trunk if it has `feature_size`, else a policy.
 
     Raises:
-        ConfigError: there is no such class, it cannot be made, or its settings are none.
+        ConfigError: there is no such class, it cannot be made, its settings are none, or others are
+            set that nothing would read.
     """
-    made = registry.find("bray.networks", config.network, nn.Module)
-    return _made("model.network", config.network, made, spaces, config)
+    kind = registry.find("bray.networks", config.network, nn.Module)
+    network = _made("model.network", config.network, kind, spaces, config)
+    if getattr(kind, "Config", None) is not None:  # without one it was given all settings
+        is_policy = not hasattr(network, "feature_size")
+        _check_nothing_is_ignored(config, _OF_POLICIES if is_policy else _OF_TRUNKS)
+    return network
+
+
+def _check_nothing_is_ignored(config: TrunkConfig, defaults: Mapping[str, Any]) -> None:
+    """Refuse settings of the default network that a network with a `Config` never sees."""
+    for setting, default in defaults.items():
+        value = getattr(config, setting, default)
+        if value != default:
+            raise ConfigError(
+                f"model.{setting}: expected {default!r} with {config.network!r}, which would not "
+                f"see it, got {value!r}: leave it out, and make it part of the network and its "
+                "Config"
+            )
 
 
 def _made(setting: str, name: str, kind: Any, space: Any, config: TrunkConfig) -> Any:
