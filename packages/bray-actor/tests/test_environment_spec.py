@@ -160,6 +160,10 @@ class Wrong(Push):
             "no reward": lambda: (observation, None, *rest),
             "endless": lambda: (observation, float("inf"), *rest),
             "no info": lambda: (observation, reward, *rest[:2], None),
+            "no end": lambda: (observation, reward, None, *rest[1:]),
+            "a word": lambda: (observation, reward, "False", *rest[1:]),
+            "ends": lambda: (observation, reward, rest[0], np.zeros(1, bool), rest[2]),
+            "number": lambda: (observation, reward, np.int64(1), 0, rest[2]),
             "grown": lambda: (np.zeros((2, 2)), reward, *rest),
             "later nan": lambda: (np.full(2, np.nan), reward, *rest),
         }[self.of]()
@@ -355,6 +359,9 @@ def step_on(environments: Any, number: int = 2) -> None:
         ("no reward", "step: reward: expected a finite number, got None"),
         ("endless", "step: reward: expected a finite number, got float 'inf'"),
         ("no info", "step: info: expected a dict, got None"),
+        ("no end", "step: terminated: expected True or False, got None"),
+        ("a word", "step: terminated: expected True or False, got str 'False'"),
+        ("ends", "step: truncated: expected True or False, got an array of shape .1,."),
         ("grown", "step: observation: expected numbers of shape .2,., got an array of shape"),
     ],
 )
@@ -373,6 +380,13 @@ def test_what_no_environment_returns_counts_as_raised(games: str, of: str, words
     assert (observation.tolist(), reward, terminated, truncated) == ([0, 0], 0.0, False, True)
     assert re.match(f"SpecError: {words}", info["environment_error"])
     assert errors() == 1
+
+
+def test_an_end_may_be_told_as_a_number(games: str) -> None:
+    env = EnvironmentSpec(environment=f"{games}:Wrong", kwargs={"of": "number"}).make()
+    env.reset(seed=1)
+    _, _, terminated, truncated, info = env.step(0)
+    assert (terminated, truncated, info) == (1, 0, {})
 
 
 def test_a_category_has_its_values_alone(games: str) -> None:

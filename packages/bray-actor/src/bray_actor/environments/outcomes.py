@@ -19,11 +19,16 @@ def check_step(outcome: Any) -> None:
     """Refuse what no step returns; observations are looked at where an episode begins.
 
     Raises:
-        SpecError: it is no tuple of five, the reward is no finite number, or the info no dict.
+        SpecError: it is no tuple of five, the reward is no finite number, an end is neither true
+            nor false, or the info no dict.
     """
     if type(outcome) is not tuple or len(outcome) != 5:
         _check_parts("step", outcome, _STEP)
     check_reward(outcome[1], "step: reward")
+    if type(outcome[2]) is not bool:
+        _check_flag(outcome[2], "step: terminated")
+    if type(outcome[3]) is not bool:
+        _check_flag(outcome[3], "step: truncated")
     if type(outcome[4]) is not dict and not isinstance(outcome[4], Mapping):
         raise SpecError(f"step: info: expected a dict, got {shown(outcome[4])}")
 
@@ -151,6 +156,12 @@ def _check_category(space: Any, array: Any, path: str) -> None:
             f"{path}: expected whole numbers from {bounds[0]} to {bounds[1]}, as {space} has them, "
             f"got {array.reshape(-1)[one]}"
         )
+
+
+def _check_flag(value: Any, path: str) -> None:
+    """Refuse an end that numpy would make something of: None is no end to it, any word is one."""
+    if getattr(value, "shape", ()) or isinstance(value, str | bytes) or value not in (0, 1):
+        raise SpecError(f"{path}: expected True or False, got {shown(value)}")
 
 
 def _check_parts(call: str, outcome: Any, parts: str) -> None:
