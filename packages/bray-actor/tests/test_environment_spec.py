@@ -75,6 +75,27 @@ class Picture(gymnasium.Env):
     def _seen(self):
         return np.full((10, 12, 3), self.steps * 10, np.uint8)
 
+class Reused(gymnasium.Env):
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, parts=False):
+        picture = spaces.Box(0, 255, (6, 6), np.uint8)
+        self.parts = parts
+        self.observation_space = spaces.Dict(of=picture) if parts else picture
+        self.seen = np.zeros((6, 6), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seen[...] = 0
+        return self._shown(), {}
+
+    def step(self, action):
+        self.seen += 1
+        return self._shown(), 1.0, False, bool(self.seen[0, 0] >= 3), {}
+
+    def _shown(self):
+        return {"of": self.seen} if self.parts else self.seen
+
 class Levers(gymnasium.Env):
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = spaces.Dict(
@@ -308,6 +329,32 @@ def test_images_are_resized_grey_and_stacked(games: str) -> None:
     assert (reward, terminated) == (1.0, True)  # the ninth step is the last
     coloured = EnvironmentSpec(environment=f"{games}:Picture", action_mask=False, frame_stack=2)
     assert coloured.make().observation_space.shape == (6, 10, 12)
+
+
+def test_a_stack_keeps_images_of_an_environment_that_reuses_its_array(games: str) -> None:
+    env = EnvironmentSpec(environment=f"{games}:Reused", frame_stack=3).make()
+    env.reset(seed=1)
+    env.step(0)
+    observation, *_ = env.step(0)
+    assert observation[:, 0, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("stepping", ["worker", "processes"])
+def test_the_last_observation_of_an_episode_outlasts_a_reset_into_the_same_array(
+    games: str, stepping: Any, parts: bool
+) -> None:
+    spec = EnvironmentSpec(
+        environment=f"{games}:Reused", kwargs={"parts": parts}, stepping=stepping
+    )
+    environments = spec.make_vector(1)
+    environments.reset(seed=1)
+    for _ in range(3):
+        observation, *_, info = environments.step(np.zeros(1, np.int64))
+    final = info["final_obs"][0]
+    assert (final["of"] if parts else final)[0, 0] == 3
+    assert (observation["of"] if parts else observation)[0, 0, 0] == 0
+    environments.close()
 
 
 def test_a_resized_pixel_is_the_mean_of_its_area() -> None:

@@ -70,7 +70,7 @@ class ImagePreprocessing(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore
         elif self._channels_at == 2:
             image = image.transpose(2, 0, 1)
         if not self._grey and self._rows is None:
-            return np.ascontiguousarray(image)
+            return np.array(image, order="C")  # the environment may write the next into this one
         numbers: Any = image.astype(np.float32)
         if self._grey:
             numbers = np.tensordot(_GREY, numbers, 1)[None]

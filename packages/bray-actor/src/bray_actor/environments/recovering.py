@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,6 +53,8 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         except RAISED as error:  # the boundary to code of others
             words = self._renewal.renew(self.env, self._begin, error)
             return self._last, 0.0, False, True, {ERROR: words}
+        if outcome[2] or outcome[3]:  # the next reset may write into the same array
+            outcome = (copy.deepcopy(outcome[0]), *outcome[1:])
         self._last = outcome[0]
         return outcome
 
