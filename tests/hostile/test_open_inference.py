@@ -58,11 +58,7 @@ _OUTPUT = b'{"name":"outputs/logits"}'
 REQUESTS = [
     row("text of different lengths as data", lambda: post(message(text_of_different_lengths()))),
     row("16 MiB of zeros for one row", lambda: post(message(array(b"0")))),
-    row(
-        "16 MiB of zeros, as many rows",
-        lambda: post(message(array(b"0"), f"[{_LARGE // 8},4]")),
-        "429",
-    ),
+    row("16 MiB of zeros, as many rows", lambda: post(message(array(b"0"), f"[{_LARGE // 8},4]"))),
     row(
         "16,384 rows in 16 MiB",
         lambda: post(message(array(b" " * 254 + b"0")[: 256 * 4 * 16_384 - 4096 - 200 - 256])),
@@ -80,7 +76,7 @@ REQUESTS = [
     row("a number of 16 MiB", lambda: post(message(b"[%b]" % (b"9" * _LARGE)))),
     row("16 MiB of space", lambda: post(message(b" " * _LARGE + b"[0]"))),
     row("a shape of 16 MiB", lambda: post(message(b"[0]", array(b"1").decode()))),
-    row("a shape of 10^400 rows", lambda: post(message(b"[0]", f"[1{'0' * 400},4]")), "429"),
+    row("a shape of 10^400 rows", lambda: post(message(b"[0]", f"[1{'0' * 400},4]"))),
     row("16 MiB of inputs", lambda: post(b'{"inputs":%b}' % array(b'{"name":""}'))),
     row("16 MiB of numbers as inputs", lambda: post(b'{"inputs":%b}' % array(b"0"))),
     row("16 MiB of outputs", lambda: post(repeated("outputs", _OUTPUT))),
@@ -95,7 +91,7 @@ REQUESTS = [
     row("a sequence id of 16 MiB", lambda: post(message(
         b"[0,0,0,0]", fields=b',"parameters":{"sequence_id":"\\ud83d\\ude00%b"}' % (
             b"x" * (_LARGE - 300))))),
-    row("16 MiB of binary rows", lambda: binary(MIB - 256, 16 * MIB - 4096), "429"),
+    row("16 MiB of binary rows", lambda: binary(MIB - 256, 16 * MIB - 4096)),
     row("16 MiB behind one binary row", lambda: binary(1, 16 * MIB - 4096)),
     row("16 MiB that are no UTF-8", lambda: post(b"\xff" * _LARGE)),
 ]  # fmt: skip
