@@ -179,6 +179,7 @@ class Wrong(Push):
             "old": lambda: (observation, reward, False, {}),
             "reward": lambda: (observation, np.ones(1), *rest),
             "no reward": lambda: (observation, None, *rest),
+            "paid in words": lambda: (observation, "1", *rest),
             "endless": lambda: (observation, float("inf"), *rest),
             "no info": lambda: (observation, reward, *rest[:2], None),
             "no end": lambda: (observation, reward, None, *rest[1:]),
@@ -427,6 +428,16 @@ def test_what_no_environment_returns_counts_as_raised(games: str, of: str, words
     assert (observation.tolist(), reward, terminated, truncated) == ([0, 0], 0.0, False, True)
     assert re.match(f"SpecError: {words}", info["environment_error"])
     assert errors() == 1
+
+
+@pytest.mark.parametrize("frame_skip", [1, 2])
+def test_a_word_is_no_reward(games: str, frame_skip: int) -> None:
+    """With a skip it had been read as a number, without one it was refused."""
+    kwargs = {"of": "paid in words"}
+    env = EnvironmentSpec(environment=f"{games}:Wrong", kwargs=kwargs, frame_skip=frame_skip).make()
+    env.reset(seed=1)
+    info = env.step(0)[4]
+    assert info["environment_error"].startswith("SpecError: step: reward: expected a finite number")
 
 
 def test_an_end_may_be_told_as_a_number(games: str) -> None:

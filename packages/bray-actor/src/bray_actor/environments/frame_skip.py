@@ -6,6 +6,8 @@ from typing import Any
 
 import gymnasium
 
+from bray_actor.environments.finite import check_reward
+
 
 class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
     """Takes each action for several steps, sums their rewards, and stops where an episode ends.
@@ -20,10 +22,11 @@ class FrameSkip(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
         self._steps = steps
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take an action."""
+        """Take an action. Raises SpecError: a reward is no finite number of float32."""
         total = 0.0
         for _ in range(self._steps):
             observation, reward, terminated, truncated, info = self.env.step(action)
+            check_reward(reward, "step: reward")
             total += float(reward)
             if terminated or truncated:
                 break
