@@ -320,6 +320,16 @@ def test_the_best_so_far_is_that_of_earlier_launches_too(
     assert told == [("t0000", True), ("t0001", False), ("t0002", True)]
 
 
+class Played:
+    """Runs a trial that ends at once, with a return of 1."""
+
+    def __init__(self, study: Study, number: int, *_: object) -> None:
+        self.study, self.number = study, number
+
+    def run(self) -> None:
+        self.study.tell(self.number, 1.0, 100, is_pruned=False)
+
+
 def of_replays(folder: Path, capacity: str, **settings: Any) -> SearchPlan:
     ranges = [capacity, "buffer.warmup_frames=1000|2000|3000"]
     return search_plan("dqn", "CartPole-v1", ranges, SearchOptions(**settings), folder / "replays")
@@ -329,14 +339,7 @@ def of_replays(folder: Path, capacity: str, **settings: Any) -> SearchPlan:
 def test_settings_that_do_not_go_together_are_drawn_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
 ) -> None:
-    class Runner:
-        def __init__(self, study: Study, number: int, *_: object) -> None:
-            self.study, self.number = study, number
-
-        def run(self) -> None:
-            self.study.tell(self.number, 1.0, 100, is_pruned=False)
-
-    monkeypatch.setattr("bray.searching.search.TrialRunner", Runner)
+    monkeypatch.setattr("bray.searching.search.TrialRunner", Played)
     told: list[tuple[str, str]] = []
     searched = of_replays(tmp_path, "buffer.capacity=1000..3000", trials=8, sampler=sampler)
     found = run_search(searched, lambda one, _: told.append((one.state, one.error)))
@@ -355,14 +358,7 @@ def test_settings_that_do_not_go_together_are_drawn_again(
 def test_a_grid_leaves_out_what_does_not_go_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Runner:
-        def __init__(self, study: Study, number: int, *_: object) -> None:
-            self.study, self.number = study, number
-
-        def run(self) -> None:
-            self.study.tell(self.number, 1.0, 100, is_pruned=False)
-
-    monkeypatch.setattr("bray.searching.search.TrialRunner", Runner)
+    monkeypatch.setattr("bray.searching.search.TrialRunner", Played)
     found = run_search(of_replays(tmp_path, "buffer.capacity=1000|2000|3000", sampler="grid"))
     assert (found.count("complete"), found.count("refused")) == (6, 3)
 
