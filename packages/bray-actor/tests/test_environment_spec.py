@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from bray_actor.environments.error_limit import MAX_ERRORS
+from bray_actor.environments.error_limit import ERROR, MAX_ERRORS
 from bray_actor.environments.outcomes import check_observation
 from bray_actor.environments.recovering import RecoveringEnvironment
 from bray_actor.environments.spec import EnvironmentSpec
@@ -120,6 +120,14 @@ class Place(Push):
 
     def step(self, action):
         return self.goes, *super().step(action)[1:]
+
+class LateMask(Push):
+    def step(self, action):
+        return *super().step(action)[:4], {"action_mask": np.array([0.0, 1.0])}
+
+class HalfMask(Push):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"action_mask": np.array([0.5, 0.5])}
 
 class Stuck(Push):
     def close(self):
@@ -306,6 +314,21 @@ def test_masks_of_the_info_become_a_part_of_the_observation(games: str) -> None:
     assert several.step([0, 1])[0]["action_mask"].tolist() == [1] * 5  # none was told
     nest = EnvironmentSpec(environment=f"{games}:Levers").make()
     assert nest.reset(seed=1)[0]["action_mask"].tolist() == [0, 1, 1, 1, 0, 1, 1]
+
+
+def test_a_mask_that_is_first_told_in_a_step_is_refused(games: str) -> None:
+    env = EnvironmentSpec(environment=f"{games}:LateMask").make()
+    env.reset(seed=1)
+    assert "expected no action_mask, as the first reset told none" in env.step(0)[4][ERROR]
+    plain = EnvironmentSpec(environment=f"{games}:LateMask", action_mask=False).make()
+    plain.reset(seed=1)
+    assert plain.step(0)[4]["action_mask"].tolist() == [0, 1]
+
+
+def test_a_mask_of_fractions_is_refused(games: str) -> None:
+    env = EnvironmentSpec(environment=f"{games}:HalfMask").make()
+    with pytest.raises(BrayError, match=r"action_mask: expected 1 for each .*, got 0.5"):
+        env.reset(seed=1)
 
 
 def test_images_are_resized_grey_and_stacked(games: str) -> None:

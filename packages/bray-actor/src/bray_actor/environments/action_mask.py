@@ -34,14 +34,18 @@ def with_action_mask(env: Any, name: str, key: str) -> Any:
     Raises:
         BrayError: the environment cannot be reset; says why.
     """
-    space = env.observation_space
-    if not mask_size(env.action_space):
-        return env
-    if isinstance(space, spaces.Dict) and MASK in space.spaces:
+    if not has_no_mask(env):
         return env
     if key not in _has_mask:
         _has_mask[key] = _tells_mask(env, name)
     return ActionMaskObservation(env) if _has_mask[key] else env
+
+
+def has_no_mask(env: Any) -> bool:
+    """Return whether an environment has choices, and observations without a mask of them."""
+    space = env.observation_space
+    is_shown = isinstance(space, spaces.Dict) and MASK in space.spaces
+    return not is_shown and mask_size(env.action_space) > 0
 
 
 def _tells_mask(env: Any, name: str) -> bool:
@@ -116,12 +120,19 @@ def joined_mask(told: Any, size: int) -> npt.NDArray[np.int8]:
         size: Number of flags.
 
     Raises:
-        SpecError: the number of flags differs.
+        SpecError: the number of flags differs, or one is neither 0 nor 1.
     """
     if told is None:
         return np.ones(size, np.int8)
     parts = [part for _, part in nested.items(told)]
-    mask = np.concatenate([np.reshape(part, -1) for part in parts]).astype(np.int8)
+    flags = np.concatenate([np.reshape(part, -1) for part in parts])
+    wrong = flags[(flags != 0) & (flags != 1)] if flags.dtype.kind in "biuf" else flags
+    if wrong.size:
+        raise SpecError(
+            "environment: info: action_mask: expected 1 for each action that is allowed and 0 for "
+            f"the others, got {wrong[0]}"
+        )
+    mask = flags.astype(np.int8)
     if mask.shape != (size,):
         raise SpecError(
             f"environment: info: action_mask: expected {size} flags, one an action, "

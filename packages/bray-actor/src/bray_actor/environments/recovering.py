@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 
+from bray_actor.environments.action_mask import MASK, has_no_mask
 from bray_actor.environments.error_limit import ERROR, Renewal
 from bray_actor.environments.error_words import RAISED
 from bray_actor.environments.outcomes import (
@@ -16,6 +17,7 @@ from bray_actor.environments.outcomes import (
     check_reset,
     check_step,
 )
+from bray_core.errors import SpecError
 
 
 class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore[misc]
@@ -31,16 +33,21 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         make: Function that makes the environment.
         name: What is played, for messages.
         reports: Whether errors are counted and logged here.
+        reads_masks: Whether masks of actions are read from the info: one that is told in a step,
+            and was not when the environment was made, counts as raised.
     """
 
     reset_options: Mapping[str, Any] | None = None
     """Options that every reset has beside its own, such as those of a curriculum."""
 
-    def __init__(self, make: Callable[[], Any], name: str, *, reports: bool) -> None:
+    def __init__(
+        self, make: Callable[[], Any], name: str, *, reports: bool, reads_masks: bool = False
+    ) -> None:
         super().__init__(make())
         self._renewal = Renewal(make, name, reports=reports)
         self._last: Any = None
         self._is_fit = at_a_glance(self.env.observation_space)
+        self._late_mask = MASK if reads_masks and has_no_mask(self.env) else None
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take an action; where that fails the episode is truncated."""
@@ -48,6 +55,11 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         try:
             outcome: tuple[Any, float, bool, bool, dict[str, Any]] = self.env.step(action)
             check_step(outcome)
+            if self._late_mask in outcome[4]:
+                raise SpecError(
+                    f"step: info: expected no {MASK}, as the first reset told none, got one: tell "
+                    "it in reset, too, 1 for each action where all are allowed"
+                )
             if not self._is_fit(outcome[0]):
                 check_observation(self.env.observation_space, outcome[0], "step: observation")
         except RAISED as error:  # the boundary to code of others

@@ -157,7 +157,9 @@ class EnvironmentSpec:
         import_gymnasium()
         from bray_actor.environments.recovering import RecoveringEnvironment
 
-        return RecoveringEnvironment(self._make_bare, self.environment, reports=reports)
+        return RecoveringEnvironment(
+            self._make_bare, self.environment, reports=reports, reads_masks=self.action_mask
+        )
 
     def make_vector(self, num_envs: int, *, num_threads: int = 1) -> Any:
         """Make a vector environment, whose step that ends an episode begins the next.
