@@ -8,6 +8,7 @@ A benchmark puts its result there by `--keep NAME`; nothing on the page is typed
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,11 @@ Written by `uv run python -m benchmarks.page` from the files in `benchmarks/resu
 says which command made it. The machines are shared and differ in speed, so contenders take turns
 within a run: **read the ratios**, which are medians of the ratios within each round. Curves show
 the median over seeds, and the band from the lowest to the highest seed. A section whose figures are
-of a GPU names it.
+of a GPU names it. How a result was come to is beside [each script](../benchmarks/README.md).
+
+## At a glance
+
+Of each section the first table, of curves all.
 """
 
 
@@ -36,15 +41,34 @@ def results(folder: Path = RESULTS) -> list[tuple[str, dict[str, Any]]]:
 
 
 def page(found: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    """Return the page as Markdown."""
-    return "\n".join([_INTRODUCTION, *(section(name, content) for name, content in found)])
+    """Return the page as Markdown: a list of all, what was learnt, and then the speeds."""
+    shown = sorted(found, key=lambda result: not result[1].get("curves"))
+    glances = [_glance(content) for _, content in shown]
+    return "\n".join([_INTRODUCTION, *glances, "", *(section(*result) for result in shown)])
+
+
+def _heading(content: Mapping[str, Any]) -> str:
+    if content.get("curves"):
+        return "Learning: " + "; ".join(table["title"] for table in content["tables"])
+    return str(content["question"]).rstrip(".")
+
+
+def _glance(content: Mapping[str, Any]) -> str:
+    heading = _heading(content)
+    anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+    is_learning = bool(content.get("curves"))
+    said = []
+    for table in content["tables"] if is_learning else content["tables"][:1]:
+        figures = ", ".join(f"{row['name']} **{_figure(row['median'])}**" for row in table["rows"])
+        said.append(figures if is_learning else f"{table['title']} ({table['unit']}): {figures}")
+    return f"- [{heading}](#{anchor}): {'; '.join(said)}"
 
 
 def section(name: str, content: Mapping[str, Any]) -> str:
     """Return what the page says of one result."""
     machine = content["machine"]
     lines = [
-        f"## {content['question'].rstrip('.')}",
+        f"## {_heading(content)}",
         "",
         "<!-- no-test: a benchmark takes minutes -->",
     ]

@@ -61,6 +61,14 @@ def test_a_section_tells_ratio_machine_date_and_command(page: ModuleType) -> Non
     assert "![A task](curves/who-0.svg)" in text
 
 
+def test_the_page_lists_what_was_learnt_and_then_the_speeds(page: ModuleType) -> None:
+    text = page.page([("quick", {**RESULT, "curves": []}), ("who", RESULT)])
+    learning, speed = "Learning: a batch", "Who is quicker?"
+    assert f"- [{learning}](#learning-a-batch): bray **2**, peer **12,346**\n" in text
+    assert f"- [{speed}](#who-is-quicker): a batch (ms): bray **2**, peer **12,346**\n" in text
+    assert text.index(f"## {learning}") < text.index(f"## {speed}")
+
+
 def test_the_same_curves_make_the_same_drawing(page: ModuleType, tmp_path: Path) -> None:
     (first,) = page.draw("one", RESULT, tmp_path)
     drawn = first.read_bytes()
