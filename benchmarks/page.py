@@ -27,7 +27,7 @@ Written by `uv run python -m benchmarks.page` from the files in `benchmarks/resu
 says which command made it. The machines are shared and differ in speed, so contenders take turns
 within a run: **read the ratios**, which are medians of the ratios within each round. Curves show
 the median over seeds, and the band from the lowest to the highest seed. A section whose figures are
-of a GPU names it. How a result was come to is beside [each script](../benchmarks/README.md).
+of a GPU names it. What was tried for them is in `benchmarks/`.
 
 ## At a glance
 
