@@ -233,6 +233,25 @@ class TestStepBudget:
         model.publish()
         assert budget.left == 3
 
+    @pytest.mark.parametrize(("late", "left"), [([2], 4), ([1, 1], 3)])
+    def test_steps_noted_after_their_version_came_are_counted_by_their_replay(
+        self, late: list[int], left: int
+    ) -> None:
+        model = Versions()
+        budget = StepBudget(4, model)  # type: ignore[arg-type]
+        budget.take(4)
+        budget.note_pushed(3)
+        assert budget.lend()
+        budget.take(1)
+        model.publish()
+        assert budget.left == 3, "a step may have been left for the next replay"
+        for steps in late:
+            budget.note_pushed(steps)
+        assert budget.left == left
+        budget.take(left)
+        budget.note_pushed(left)
+        assert budget.left == 0
+
     async def test_waiting_has_a_deadline(self) -> None:
         budget = StepBudget(1, Versions(), timeout_s=0.05)  # type: ignore[arg-type]
         budget.try_acquire()

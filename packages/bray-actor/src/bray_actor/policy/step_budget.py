@@ -90,6 +90,9 @@ class StepBudget:
         """Steps that were taken, but are in no segment yet."""
         self._pushed = 0
         """Steps in segments of the replay that is being filled."""
+        self._unsure = 0
+        """Steps taken off this version's that may have gone with the replay before: of that one
+        some were not noted when the version came."""
         self._over_s: float | None = None
         """When a loan was last refused or given although all is recorded; None: there was none."""
         self._changed: asyncio.Event | None = None
@@ -102,7 +105,9 @@ class StepBudget:
         if version > self._version:
             self._version = version
             here = self._open + self._pushed  # what else was lent went with the replay before
-            self._left = self._steps - min(self._lent, here)
+            taken_off = min(self._lent, here)
+            self._left = self._steps - taken_off
+            self._unsure = taken_off if here > self._lent else 0
             self._lent = 0
             self._over_s = None
         return self._left
@@ -117,7 +122,8 @@ class StepBudget:
         self._open = max(0, self._open - steps)
         self._pushed += steps
         if self._pushed >= self._steps:  # a replay takes whole segments
-            self._pushed = 0
+            self._give(min(self._unsure, self._pushed - self._steps))
+            self._unsure = self._pushed = 0
 
     def lend(self) -> bool:
         """Let one step more be taken, of the next version's; return whether that was done.
@@ -156,8 +162,11 @@ class StepBudget:
 
         Late ones of an earlier version never raise what is left above `steps`.
         """
-        self._left = min(self._steps, self._left + steps)
         self._open = max(0, self._open - steps)
+        self._give(steps)
+
+    def _give(self, steps: int) -> None:
+        self._left = min(self._steps, self._left + steps)
         if steps and self._changed is not None:
             self._changed.set()
 
