@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,13 @@ async def test_an_error_that_nobody_waits_for_any_more_is_nobody_elses() -> None
     await server.stop(0)
 
 
+class Owner:
+    is_worker, owns_sessions, client = False, True, ""
+
+    def session_ended(self, session: bytes) -> None:
+        """Nothing to forget."""
+
+
 async def test_sessions_of_a_lost_connection_can_be_started_again_while_one_aborts() -> None:
     aborting, may_go_on = asyncio.Event(), asyncio.Event()
     aborted: list[str] = []
@@ -145,12 +153,6 @@ async def test_sessions_of_a_lost_connection_can_be_started_again_while_one_abor
             await may_go_on.wait()
             aborted.append(self.session)
 
-    class Owner:
-        is_worker, owns_sessions, client = False, True, ""
-
-        def session_ended(self, session: bytes) -> None:
-            """Nothing to forget."""
-
     sessions = Sessions(Slow, Limits())
     lost, back = Owner(), Owner()
     for name in (b"a", b"b"):
@@ -163,3 +165,26 @@ async def test_sessions_of_a_lost_connection_can_be_started_again_while_one_abor
     await ending
     assert aborted == ["a", "b"]
     assert len(sessions) == 2
+
+
+async def test_a_lost_connection_looks_at_no_session_but_its_own() -> None:
+    class Others(dict[bytes, Any]):
+        def __iter__(self) -> Iterator[bytes]:
+            raise AssertionError("walked")
+
+        items = values = keys = __iter__  # type: ignore[assignment]
+
+    sessions = Sessions(Counter, Limits())
+    table = sessions._table
+    table.entries = sessions.entries = Others()
+    lost, stays = Owner(), Owner()
+    for name, owner in ((b"a", lost), (b"b", stays), (b"c", lost), (b"d", None)):
+        await sessions.answer(int(Kind.START), name, b"", owner)
+    await sessions.answer(int(Kind.END), b"c", b"", stays)  # by whom does not matter
+    await sessions.disconnect(lost)
+    assert len(sessions) == 2
+    assert [name for name, _ in table.owned_by(stays)] == [b"b"]
+    await sessions.disconnect(lost)
+    await sessions.disconnect(stays)
+    assert len(sessions) == 1
+    assert not table._owned

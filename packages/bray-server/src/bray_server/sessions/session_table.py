@@ -69,6 +69,7 @@ class SessionTable:
     def __init__(self, limits: Limits, others: PeerWorkers | None) -> None:
         self.entries: dict[bytes, OpenSession] = {}
         """Open sessions by id."""
+        self._owned: dict[SessionOwner, dict[bytes, OpenSession]] = {}
         self._max_sessions = limits.max_sessions
         self._shares = ClientShares(limits.max_sessions, limits.max_client_share)
         self._others = others
@@ -113,7 +114,13 @@ class SessionTable:
             self._release(session)
             raise
         self.entries[session] = entry
+        if keeper is not None:
+            self._owned.setdefault(keeper, {})[session] = entry
         return entry
+
+    def owned_by(self, owner: SessionOwner) -> list[tuple[bytes, OpenSession]]:
+        """Return the open sessions that end with a connection."""
+        return list(self._owned.get(owner, {}).items())
 
     def remove(self, session: bytes, entry: OpenSession) -> bool:
         """Forget a session; False if that was done already, by a disconnect for instance."""
@@ -121,8 +128,12 @@ class SessionTable:
             return False
         del self.entries[session]
         self._shares.give(entry.client)
-        if entry.owner is not None:
-            entry.owner.session_ended(session)
+        if (owner := entry.owner) is not None:
+            owned = self._owned[owner]
+            del owned[session]
+            if not owned:
+                del self._owned[owner]
+            owner.session_ended(session)
         self._release(session)
         return True
 

@@ -395,8 +395,7 @@ class Sessions:
 
     async def disconnect(self, owner: SessionOwner) -> None:
         """Abort the sessions bound to a connection that is gone."""
-        mine = [(s, e) for s, e in self.entries.items() if e.owner is owner]
-        await self._abort(mine, "disconnected")
+        await self._abort(self._table.owned_by(owner), "disconnected")
 
     async def reap_idle(self) -> None:
         """Abort sessions that have been idle for too long. Call it from time to time."""
