@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from bray_server.hosting.access_log import log_request
 from bray_server.limits.bounded_log import BoundedLog
 from bray_server.limits.byte_budget import ByteBudget
 from bray_server.limits.client_shares import ClientShares, client_of
-from bray_server.wire.delta import DeltaEncoder
+from bray_server.wire.delta import DeltaDecoder, DeltaEncoder
 from bray_server.wire.frames import DELTA, HEADER, MAGIC, FrameParser, Kind, pack, unpack_error
 
 KIB = 1024
@@ -474,6 +475,54 @@ def test_encoded_bodies_count_as_what_they_become() -> None:
             frames += parser.feed(raw.recv(65536))
         codes = {unpack_error(frame[4])[0] for frame in frames if frame[0] == Kind.ERROR}
         assert codes == {"overloaded"}
+    server.close(0)
+
+
+def test_what_becomes_large_is_decoded_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes behind it on its connection keeps its place, others are answered meanwhile."""
+    decode, may_go_on = DeltaDecoder.decode, threading.Event()
+
+    def gated(self: DeltaDecoder, data: bytes) -> bytes:
+        body = decode(self, data)
+        assert len(body) < 1_000_000 or may_go_on.wait(10)
+        return body
+
+    monkeypatch.setattr(DeltaDecoder, "decode", gated)
+    server = ServerThread(Counter)
+    address = server.addresses[0]
+    encoder, broken = DeltaEncoder(1 << 24), DeltaEncoder(1 << 24)
+    bodies = [bytes(8_000_000), b"x" * 100, bytes(8_000_000)]
+    ticks = [encoder.encode(body) for body in bodies]
+    ticks.append(broken.encode(bytes(8_000_000))[:-1])
+    with connect(address) as raw, Client(address) as other:
+        raw.sendall(pack(Kind.START, 1, "s", b"", DELTA))
+        raw.sendall(b"".join(pack(Kind.TICK, 2 + n, "s", t, DELTA) for n, t in enumerate(ticks)))
+        raw.sendall(pack(Kind.TICK, 9, "s", b"") + pack(Kind.END, 10, "s", b"") + bytes(99))
+        other.start("other")
+        assert other.tick("other", b"") == b"1"
+        may_go_on.set()
+        frames = FrameParser(1 << 20, 99).feed(read_all(raw))
+    assert [(frame[2], frame[4]) for frame in frames if frame[0] == Kind.REPLY][1:] == [
+        (2, b"1"), (3, b"2"), (4, b"3"), (9, b"4"), (10, b"ended")
+    ]  # fmt: skip
+    codes = [unpack_error(frame[4])[0] for frame in frames if frame[0] == Kind.ERROR]
+    assert codes == ["bad_delta", "bad_frame"]
+    server.close(0)
+
+
+def test_the_body_of_a_start_claims_nothing() -> None:
+    """Only a tick is encoded: a start's bytes were read as a length, and found no room."""
+    server = ServerThread(Gated)
+    with connect(server.addresses[0]) as raw, connect(server.addresses[0]) as other:
+        held = pack(Kind.TICK, 2, "s", b"hold" + bytes(1_000_000))
+        other.sendall(pack(Kind.START, 1, "s", b"") + held)
+        while not server._server.budget.used_bytes:
+            time.sleep(0.01)
+        raw.sendall(pack(Kind.START, 3, "t", b"\xff" * 100, DELTA))
+        (frame,) = FrameParser(1 << 20, 99).feed(raw.recv(65536))
+        assert frame[:3] == (Kind.REPLY, DELTA, 3)
     server.close(0)
 
 

@@ -83,6 +83,7 @@ def random_request(rng: random.Random) -> bytes:
         + rng.choice([" /step", " /step", "/step", " /metrics", " /health", " /x?y=z", " http://h/"])
         + rng.choice([" HTTP/1.1", " HTTP/1.1", " HTTP/1.0", " HTTP/2.0", ""]),
         f"Content-Length: {rng.choice([len(body), len(body), len(body), 0, 10**6, -1])}",
+        rng.choice(["Host: x", "Host: x", "Host: x", "Host: x", "host:", "X: y"]),
         f"step_kind: {rng.choice(['start', 'tick', 'end', 'stop', 'jump', ''])}",
         f"session: {rng.choice(['a', 'b', '', 'x' * 300, '../../b'])}",
         rng.choice(["Connection: close", "Connection: keep-alive", "Expect: 100-continue",

@@ -41,6 +41,8 @@ _MAX_AT_ONCE = 512
 """Number of frames of one connection that are started before others have a turn."""
 _BYTES_AT_ONCE = 8 * 1024
 """Bytes of a decoded body that count as one frame more."""
+_DECODED_AT_ONCE = 256 * 1024
+"""Largest body that is decoded on the event loop; 500 bytes may become 16 MiB, in 20 ms."""
 _HELLO_FIRST = "the first frame must be hello with a token"
 
 
@@ -57,6 +59,8 @@ class TcpConnection(JoiningConnection):
         self._parser = FrameParser(most, limits.max_session_bytes)
         self._later: deque[Frame] = deque()
         """Frames that were read and wait for their turn on the event loop."""
+        self._is_decoding = False
+        """Whether a thread decodes a body, for which the frames behind it wait."""
         self._reserved_bytes = 0
         """Bytes reserved in the budget for the frame that is not whole yet."""
         self._max_under_way = limits.max_requests_per_connection
@@ -72,22 +76,24 @@ class TcpConnection(JoiningConnection):
         if self.is_lingering or not self._trusted:
             data = self._greet(data)
         frames = parser.feed(data)
-        if self._reserved_bytes and frames and not self._later:
+        if self._reserved_bytes and frames and not self._is_behind:
             self._start_large(frames.pop(0), now)
-        if self._later or len(frames) > _MAX_AT_ONCE:
+        if self._is_behind or len(frames) > _MAX_AT_ONCE:
             self._later.extend(frames)
             frames = []
             self._go_on()
-        for frame in frames:
+        for index, frame in enumerate(frames):
             kind, flags, request_id, session, body = frame
             if kind > _CALL or not self._trusted:
                 self._control(frame)
             elif flags or self._decoders or len(body) > UNCOUNTED_BYTES:
-                self._put_counted(frame, now)
+                self._later.extend(frames[index:])
+                self._go_on()
+                break
             else:
                 self.num_under_way += 1
                 self._put((self, kind, session, body, request_id, now))
-        if parser.error is not None and not self._later:
+        if parser.error is not None and not self._is_behind:
             self._refuse_stream()
         if parser.pending_bytes:
             if self.partial_since is None:
@@ -138,20 +144,25 @@ class TcpConnection(JoiningConnection):
             reserved = 0
         if frame[0] > _CALL:
             self._control(frame)
+        elif frame[1] & DELTA:  # room was made for what came, not for what becomes of it
+            self._later.append(frame)
         else:
-            self._put_counted(frame, now, has_room=bool(reserved) and not frame[1] & DELTA)
+            self._put_counted(frame, now, has_room=bool(reserved))
         self._give(reserved)
 
     def _go_on(self) -> None:
         """Start some of the frames that wait, and the rest after others had their turn."""
         now = time.monotonic()
         cost = 0
-        while self._later and cost < _MAX_AT_ONCE and not self.is_closing:
+        while self._later and cost < _MAX_AT_ONCE and not (self.is_closing or self._is_decoding):
             frame = self._later.popleft()
             kind, flags, request_id, session, body = frame
             cost += 1
             if kind > _CALL or not self._trusted:
                 self._control(frame)
+            elif flags & DELTA and self._takes_long(frame):
+                self._is_decoding = True
+                self.host.spawn(self._decode_in_thread(frame, self._decoders[session]))
             elif flags or self._decoders or len(body) > UNCOUNTED_BYTES:
                 cost += self._put_counted(frame, now) // _BYTES_AT_ONCE
             else:
@@ -159,11 +170,40 @@ class TcpConnection(JoiningConnection):
                 self._put((self, kind, session, body, request_id, now))
         if self.is_closing:
             self._later.clear()
+        elif self._is_decoding:
+            pass  # it comes back here
         elif self._later:
             asyncio.get_running_loop().call_soon(self._go_on)
         elif self._parser.error is not None:
             self._refuse_stream()
         self.set_reading()
+
+    def _takes_long(self, frame: Frame) -> bool:
+        """Whether a body is large once it is decoded, and may be."""
+        kind, flags, _, session, body = frame
+        size = decoded_bytes(kind, flags, body)
+        is_large = _DECODED_AT_ONCE < size <= self.limits.max_body_bytes
+        return is_large and session in self._decoders and self._budget.fits(size)
+
+    async def _decode_in_thread(self, frame: Frame, decoder: DeltaDecoder) -> None:
+        """Decode a body beside the event loop, start its request, and then those behind it."""
+        kind, flags, request_id, session, body = frame
+        size, now = decoded_bytes(kind, flags, body), time.monotonic()
+        self._count(size)
+        error: CodecError | None = None
+        try:
+            body = await asyncio.to_thread(decoder.decode, body)
+        except CodecError as refused:
+            error = refused
+        self._is_decoding = False
+        self._give(size)
+        if self.is_closing:
+            return
+        if error is not None:
+            self._answer_error(request_id, session, "bad_delta", str(error))
+        else:
+            self._put_counted((kind, flags & ~DELTA, request_id, session, body), now)
+        self._go_on()
 
     def _control(self, frame: Frame) -> None:
         """Answer a frame that is no request."""
@@ -229,7 +269,7 @@ class TcpConnection(JoiningConnection):
         kind, flags, request_id, session, body = frame
         try:
             if not has_room:
-                self._check_room(flags, body)
+                self._check_room(decoded_bytes(kind, flags, body))
             body, granted = self._decode(kind, flags, session, body)
         except CodecError as error:
             self._answer_error(request_id, session, "bad_delta", str(error))
@@ -245,9 +285,8 @@ class TcpConnection(JoiningConnection):
         self._put((self, kind, session, body, granted << 32 | request_id, now))
         return len(body)
 
-    def _check_room(self, flags: int, body: bytes) -> None:
-        """Check that there is room for the decoded body. Raises ServiceError: `overloaded`."""
-        size = decoded_bytes(flags, body)
+    def _check_room(self, size: int) -> None:
+        """Check that there is room for a decoded body. Raises ServiceError: `overloaded`."""
         if size > UNCOUNTED_BYTES and not self.is_worker and not self._budget.fits(size):
             raise self._budget.overloaded(size)
 
@@ -303,8 +342,13 @@ class TcpConnection(JoiningConnection):
             self.num_under_way >= self._max_under_way
             or self._refusal is not None
             or self.waits_for_room
-            or bool(self._later)
+            or self._is_behind
         )
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether frames that come now wait for those before them."""
+        return bool(self._later) or self._is_decoding
 
     @property
     def is_idle(self) -> bool:

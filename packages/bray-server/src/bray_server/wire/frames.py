@@ -84,9 +84,9 @@ def unpack_error(body: bytes) -> tuple[str, str]:
         return "bad_frame", f"an error frame without code and message: {body[:100]!r}"
 
 
-def decoded_bytes(flags: int, body: bytes) -> int:
-    """Return the length that a body claims to have once it is decoded."""
-    if not flags & DELTA or len(body) < _DELTA_HEADER.size:
+def decoded_bytes(kind: int, flags: int, body: bytes) -> int:
+    """Return the length that a body claims to have once it is decoded: that of a tick."""
+    if kind != Kind.TICK or not flags & DELTA or len(body) < _DELTA_HEADER.size:
         return len(body)
     _, _, raw_bytes = _DELTA_HEADER.unpack_from(body)
     return max(len(body), int(raw_bytes))
