@@ -135,8 +135,9 @@ def steps(episode: Episode, gamma: float) -> list[dict[str, Any]]:
             reward = float(following.get("reward", math.nan))
             to_go = reward + gamma * to_go
             seen = nested.map(narrow, message["observation"])
-            # Nothing that follows a terminated step counts: what was seen last stands in for it.
-            after = following.get("observation", None if discount else message["observation"])
+            # Nothing that follows a terminated step counts, and no actor reads it: what was seen
+            # last stands in for it.
+            after = following.get("observation") if discount else message["observation"]
             found.append(
                 {
                     "observation": seen,
