@@ -14,7 +14,7 @@ import bray
 from bray.goal import Goal, Outcome
 from bray.training.loop import Loop, Turn
 from bray_actor import Played
-from bray_core.errors import CodecError, ConfigError, FormatError
+from bray_core.errors import CodecError, ConfigError, FormatError, WorkerLostError
 
 pytestmark = pytest.mark.usefixtures("evaluated_here")
 
@@ -235,6 +235,26 @@ def test_on_ray_it_starts_the_trainer_and_watches(
     broken.fails_at = 3
     with pytest.raises(ValueError, match="the trainer broke"):
         loop(run, broken, Goal(max_frames=100), [1.0])()
+
+
+def test_on_ray_a_trainer_lost_just_before_the_end_leaves_what_it_published(
+    run: bray.Run,
+    parts: Parts,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def stop() -> None:
+        parts.did.append("stop")
+        if parts.did.count("stop") == 1:
+            raise WorkerLostError("its worker was replaced before the stop")
+
+    monkeypatch.setattr(parts, "stop", stop)
+    monkeypatch.setattr(bray.Run, "is_local", False)
+    outcome = loop(run, parts, Goal(max_frames=20), [1.0])()
+    monkeypatch.undo()
+    assert parts.did[-3:] == ["stop", "evaluate", "stop"]
+    assert outcome.evaluation_return == 1.0
+    assert "replaced before the stop; the run ends with the newest version" in caplog.text
 
 
 def test_on_ray_a_trainer_that_pauses_is_started_again(

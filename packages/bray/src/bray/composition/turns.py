@@ -13,7 +13,7 @@ from typing import Any
 
 from bray.sources.source import ExperienceSource
 from bray.training.learner import Learner
-from bray.training.loop import POLL_S, episodes_of
+from bray.training.loop import POLL_S, episodes_of, stop_on_ray
 from bray_actor import Played
 from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
@@ -219,7 +219,7 @@ class SeveralWatch:
     def end(self) -> None:
         """Stop the trainers, which write checkpoints."""
         for trainer in self._trainers:
-            trainer.stop()
+            stop_on_ray(trainer)
 
 
 class SeveralSources:

@@ -10,6 +10,7 @@ held back by the buffer between them or by the policy's version.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -27,9 +28,12 @@ from bray.training.loop_state import LoopState, checkpoints_in
 from bray.training.progress import display
 from bray_actor.episodes import PlayedEpisode
 from bray_core.cli import check_interrupted
+from bray_core.errors import WorkerLostError
 from bray_core.process.held_interrupts import Held, deliver_interrupt, held_interrupts
 from bray_core.trials import trial_requests
 from bray_core.trials.trial_requests import TrialRequest
+
+logger = logging.getLogger(__name__)
 
 POLL_S = 0.25
 _SHOW_S = 2.0
@@ -397,7 +401,15 @@ class Watch:
 
     def end(self) -> None:
         """Stop the trainer, which writes a checkpoint."""
-        self._trainer.stop()
+        stop_on_ray(self._trainer)
+
+
+def stop_on_ray(trainer: Any) -> None:
+    """Stop a trainer on Ray; one whose worker was just lost leaves the run what it published."""
+    try:
+        trainer.stop()
+    except WorkerLostError as error:
+        logger.warning("%s; the run ends with the newest version that was published", error)
 
 
 def episodes_of(played: Played) -> Sequence[PlayedEpisode]:
