@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import trustme
 from server_services import Counter, Echo
 
 from bray_core.errors import ConfigError, ServiceError
-from bray_server import AsyncClient, Client, Limits, ServerThread, Tls
+from bray_server import AsyncClient, Client, Limits, Server, ServerThread, Tls
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,42 @@ def test_a_handshake_that_never_ends_is_ended(server: ServerThread) -> None:
     with socket.create_connection(("127.0.0.1", port), 10) as raw:
         raw.sendall(b"\x16\x03\x01")
         assert raw.recv(100) == b""
+
+
+async def test_clients_in_their_handshake_have_a_place_and_give_it_back(folder: Path) -> None:
+    tls = Tls(certificate=folder / "certificate.pem", key=folder / "key.pem")
+    server = Server(Counter, tls=tls, limits=Limits(max_connections=3, receive_timeout_s=60))
+    await server.start()
+
+    async def until_there_are(count: int) -> None:
+        while len(server.connections) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(20):
+        streams = [await asyncio.open_connection("127.0.0.1", server.tcp_port) for _ in range(3)]
+        await until_there_are(3)
+        late, writer = await asyncio.open_connection("127.0.0.1", server.tcp_port)
+        with contextlib.suppress(ConnectionError):
+            assert await late.read() == b"", "closed at once"
+        streams.append((late, writer))
+        streams[0][1].close()  # in mid-handshake
+        streams[1][1].write(b"this is no handshake at all")
+        await until_there_are(1)
+        client = await AsyncClient.connect(
+            server.addresses[0], certificate_authority=folder / "authority.pem"
+        )
+        await client.start("s")
+        await until_there_are(2)
+        await client.close()
+        await until_there_are(1)
+        assert server.sessions.metrics.refused_connections == 1
+        assert not server.num_sessions
+        await server.stop(0)
+        assert not server.connections
+        with contextlib.suppress(ConnectionError):
+            assert await streams[2][0].read() == b"", "closed with the server"
+    for _, writer in streams:
+        writer.close()
 
 
 def test_tls_clients_at_a_plain_port_get_an_error(folder: Path) -> None:

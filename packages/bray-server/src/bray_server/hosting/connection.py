@@ -111,20 +111,27 @@ class Connection(asyncio.Protocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to serve the client, or refuse it where there are too many."""
         self._transport = cast(asyncio.Transport, transport)
-        connections, peer = self.host.connections, transport.get_extra_info("peername")
+        peer = transport.get_extra_info("peername")
+        if self not in self.host.connections and not self.take_place(peer):
+            self._transport.abort()
+            return
+        if self.host.access_log:
+            self.peer = _name(peer)
+        _keep_alive(transport.get_extra_info("socket"))
+
+    def take_place(self, peer: Any) -> bool:
+        """Take a place among the connections; False if there is none for the client."""
+        connections = self.host.connections
         if not self.is_worker:
             client = client_of(peer)
             is_full = len(connections) >= self.limits.max_connections
             if is_full or not self.host.shares.take(client):
                 self.host.sessions.metrics.refused_connections += 1
-                self._transport.abort()
-                return
+                return False
             self.client = client
             self._is_counted = True
         connections.add(self)
-        if self.host.access_log:
-            self.peer = _name(peer)
-        _keep_alive(transport.get_extra_info("socket"))
+        return True
 
     def connection_lost(self, error: Exception | None) -> None:
         """Free everything that the connection holds."""

@@ -20,6 +20,7 @@ from bray_server.hosting.group import WorkerGroup
 from bray_server.hosting.http import HttpConnection
 from bray_server.hosting.listen_error import listen_error
 from bray_server.hosting.tcp import TcpConnection
+from bray_server.hosting.tls_handshake import TlsHandshake
 from bray_server.hosting.worker_connection import WorkerConnection
 from bray_server.limits.access import Tokens
 from bray_server.limits.byte_budget import ByteBudget
@@ -151,14 +152,21 @@ class Server:
         self.spawn(self._reap())
         self.spawn(self._give_memory_back())
 
-    def _connect_tcp(self) -> Connection:
-        return TcpConnection(self)
+    def _connect_tcp(self) -> asyncio.Protocol:
+        return self._secured(TcpConnection(self))
 
-    def _connect_http(self) -> Connection:
-        return HttpConnection(self)
+    def _connect_http(self) -> asyncio.Protocol:
+        return self._secured(HttpConnection(self))
+
+    def _secured(self, connection: Connection) -> asyncio.Protocol:
+        return connection if self._tls is None else TlsHandshake(connection, self._tls)
 
     async def _listen(
-        self, name: str, port: int | None, connect: Callable[[], Connection], reuse: bool = False
+        self,
+        name: str,
+        port: int | None,
+        connect: Callable[[], asyncio.Protocol],
+        reuse: bool = False,
     ) -> int | None:
         if port is None:
             return None
@@ -167,8 +175,6 @@ class Server:
                 connect,
                 self._host,
                 port,
-                ssl=self._tls,
-                ssl_handshake_timeout=self.limits.receive_timeout_s if self._tls else None,
                 reuse_port=reuse or None,
                 backlog=_BACKLOG,
             )
