@@ -23,6 +23,21 @@ class RowTrunk(nn.Module):
         return torch.tanh(self.layer(seen.float().reshape(seen.shape[0], -1)))
 
 
+class CountTrunk(nn.Module):
+    """Looks a whole number up in a table, which takes no fractions."""
+
+    feature_size = 6
+
+    def __init__(self, spaces: Any, settings: Any) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 6)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return features `[B, F]`."""
+        features: Tensor = self.table(seen)
+        return features
+
+
 class StepPolicy(nn.Module):
     """A whole policy with memory that knows one step alone."""
 

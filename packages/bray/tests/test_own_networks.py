@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import bray
 from bray.algorithms import es, impala, ppo
@@ -18,6 +20,7 @@ from bray.policies.export_check import warn_of_export
 from bray.policies.many_weights import check_many_weights
 from bray.policies.networks import example_inputs, make_policy
 from bray.sources.environments import read_spaces
+from bray_actor.spaces import of_gymnasium
 from bray_core.cli import main
 from bray_core.errors import ConfigError
 
@@ -115,6 +118,12 @@ def test_a_trunk_of_yours_has_a_memory_and_a_network_without_a_config_sees_all_s
     for network in ("SettledTrunk", "StepPolicy"):
         config = NetworkConfig(network=f"own_networks:{network}", memory_size=8)
         assert make_policy(SPACES, config, 0).state_size
+
+
+def test_a_network_is_looked_at_with_one_number_of_the_type_in_which_it_comes() -> None:
+    seen = of_gymnasium("count", spaces.Box(0, 9, (), np.int64), spaces.Discrete(2))
+    policy = make_policy(seen, NetworkConfig(network="own_networks:CountTrunk"), 0)
+    assert policy(torch.tensor([3, 9]))["logits"].shape == (2, 2)
 
 
 def test_settings_that_nobody_reads_are_refused() -> None:

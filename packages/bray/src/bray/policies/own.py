@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -209,9 +210,7 @@ def check_features(setting: str, name: str, trunk: Any, space: Nested) -> None:
         ConfigError: it fails, or its features are not `[2, F]` of float32; says what was expected.
     """
     for rows, word in ((_PROBED, "two"), (_PROBED + 1, "three")):
-        seen = nested.map(
-            lambda leaf, rows=rows: torch.zeros((rows, *leaf.shape), dtype=_torch_type(leaf)), space
-        )
+        seen = _zeros(space, rows)
         features = _called(setting, name, trunk, seen)
         wanted = (rows, trunk.size)
         if not isinstance(features, Tensor) or tuple(features.shape) != wanted:
@@ -243,11 +242,10 @@ def _check_copies(setting: str, name: str, trunk: Any, seen: Nested) -> None:
         ) from error
 
 
-def _torch_type(leaf: LeafSpace) -> torch.dtype:
-    return (
-        torch.from_numpy(leaf.bounds()[0][:0].astype(leaf.dtype)).dtype
-        if leaf.shape
-        else (torch.int64 if leaf.kind == "category" else torch.float32)
+def _zeros(space: Nested, rows: int) -> Nested:
+    """Return observations of zeros `[rows, …]`, in the types in which they come."""
+    return nested.map(
+        lambda leaf: torch.from_numpy(np.zeros((rows, *leaf.shape), leaf.dtype)), space
     )
 
 
@@ -283,10 +281,7 @@ def check_policy(module: Any, spaces: Spaces, config: NetworkConfig) -> Any:
     if not hasattr(module, "state_size"):
         module.state_size = 0
     name = config.network
-    rows = nested.map(
-        lambda leaf: torch.zeros((_PROBED, *leaf.shape), dtype=_torch_type(leaf)),
-        spaces.observation,
-    )
+    rows = _zeros(spaces.observation, _PROBED)
     states = (torch.zeros(_PROBED, module.state_size),) if module.state_size else ()
     outputs = _called("model.network", name, module, rows, *states)
     if not isinstance(outputs, dict):
