@@ -280,6 +280,19 @@ def test_steps_that_nothing_can_learn_from_are_named(
     buffer.close()
 
 
+@pytest.mark.parametrize("flags", [[False, False, False], np.array([False, False, True]), None])
+def test_an_episode_says_once_whether_it_terminated(
+    monkeypatch: pytest.MonkeyPatch, flags: Any
+) -> None:
+    made = _episode(terminated=flags)
+    monkeypatch.setattr(python_episodes, "find_named_code", lambda *_: lambda: made)
+    with pytest.raises(ConfigError, match=r"function episode 1: expected terminated to be true or"):
+        rows("objects:mine:function")
+    for one, discount in ((np.bool_(False), GAMMA), (1, 0)):
+        made[0]["terminated"], made[1]["terminated"] = one, False
+        assert rows("objects:mine:function")["discount"][-1] == pytest.approx(discount)
+
+
 def test_a_single_choice_may_be_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
     made = _episode(action=np.int64([[1], [0], [1]]))
     monkeypatch.setattr(python_episodes, "find_named_code", lambda *_: lambda: made[1:])

@@ -55,6 +55,12 @@ class PythonEpisodes:
                 f"data set: {self.describe(unit)}: expected a mapping of {', '.join(_KEYS)}, got "
                 f"{got}"
             )
+        terminated = episode.get("terminated", False)
+        if np.ndim(terminated) or terminated not in (False, True):
+            raise ConfigError(
+                f"data set: {self.describe(unit)}: expected terminated to be true or false, "
+                f"whether the last step ended the task, got {terminated!r:.100}"
+            )
         episode = self._episodes[unit] = {**episode, **{k: _arrays(episode[k]) for k in _KEYS}}
         steps = len(episode["reward"])
         for key, count in (("observation", steps + 1), ("action", steps)):
