@@ -15,7 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from bray_core.errors import ConfigError, ExportError, NotFoundError, VersionNotFoundError
+from bray_core.codec import encode
+from bray_core.errors import (
+    ConfigError,
+    ExportError,
+    NotFoundError,
+    ServiceError,
+    VersionNotFoundError,
+)
 from bray_model import Model, ModelConfig
 from bray_model.serving import service as service_module
 from bray_model.serving.repository import ExportRepository
@@ -269,6 +276,54 @@ def test_sessions_follow_the_newest_export(exports, tmp_path, monkeypatch):
     _, word, model = sessions("c")
     assert (word, model.version) == ("goodbye", 3)
     assert first.version == 2, "a session of another actor goes on as it was"
+    repository.close()
+
+
+class Speaker:
+    """Another one, whose sessions say the word of their policy."""
+
+    def __init__(self, word):
+        self.word = word
+
+    @classmethod
+    def from_export(cls, config, model):
+        return lambda session: cls(config["word"].encode())
+
+    async def start(self, body):
+        return self.word
+
+    async def tick(self, body):
+        return self.word
+
+    end = abort = tick
+
+
+async def test_a_policy_put_beside_several_is_played_at_once(exports, tmp_path, monkeypatch):
+    entry = EntryPoint("speaker", "somewhere:Speaker", "bray.actors")
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Speaker)
+    monkeypatch.setattr(service_module, "entry_points", lambda group: [entry])
+
+    def put(name, actor="speaker"):
+        copy(exports / "1", tmp_path / name)
+        manifest = tmp_path / name / "manifest.json"
+        content = {**json.loads(manifest.read_text()), "name": name}
+        content["actor"] = {"name": actor, "config": {"word": name, "agents": [f"{name}_*"]}}
+        manifest.write_text(json.dumps(content))
+
+    put("hunter")
+    put("runner")
+    repository = open_at(tmp_path)
+    sessions = service_of(repository, None)
+    with pytest.raises(ServiceError, match=r"\['hunter', 'runner'\].*hunter_\*, runner_\*\), got"):
+        await sessions("a").start(encode({"policy": "guard"}))
+    put("guard")
+    put("other", actor="absent")
+    repository.scan()
+    assert await sessions("a").start(encode({"policy": "guard"})) == b"guard"
+    assert await sessions("a").start(encode({"agent": "guard_3"})) == b"guard"
+    assert await sessions("a").start(encode({"agent": "runner_3"})) == b"runner"
+    with pytest.raises(NotFoundError, match="actor 'absent': not installed"):
+        await sessions("a").start(encode({"policy": "other"}))
     repository.close()
 
 

@@ -34,7 +34,7 @@ ACTORS = SeveralActors(
         "hunter": lambda session: Named("hunter", session),
         "runner": lambda session: Named("runner", session),
     },
-    {"hunter": ["adversary_*", "boss"], "runner": ["agent_*"]},
+    lambda: {"hunter": ["adversary_*", "boss"], "runner": ["agent_*"]},
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, TypeAlias
 
@@ -175,9 +175,9 @@ def service_of(repository: ExportRepository, name: str | None) -> Service:
     session names its own."""
     if name is None:
         if len(repository.names) > 1:
-            policies = [one for one in repository.names if repository.get(one).manifest.actor]
+            policies = _Policies(repository)
             if len(policies) > 1:
-                return _several(repository, policies)
+                return SeveralActors(policies, policies.agents)
             return NoService(
                 f"several models are served, {repository.names}: "
                 "start with --model NAME, or ask /v2/models/NAME/infer"
@@ -189,13 +189,37 @@ def service_of(repository: ExportRepository, name: str | None) -> Service:
     return _NewestActors(repository, name)
 
 
-def _several(repository: ExportRepository, names: Sequence[str]) -> SeveralActors:
-    actors = {name: _NewestActors(repository, name) for name in names}
-    agents = {}
-    for name in names:
-        actor = repository.get(name).manifest.actor or {}
-        agents[name] = [str(one) for one in actor.get("config", {}).get("agents", [])]
-    return SeveralActors(actors, agents)
+class _Policies(Mapping[str, Callable[[str], ActorProtocol]]):
+    """What makes the actors of sessions, by the policy's name, also of one that comes later."""
+
+    def __init__(self, repository: ExportRepository) -> None:
+        self._repository = repository
+        self._made: dict[str, _NewestActors] = {}
+        for name in self:  # what cannot be made now is told now
+            self[name]
+
+    def __getitem__(self, name: str) -> _NewestActors:
+        if name not in self._made:
+            if name not in list(self):
+                raise KeyError(name)
+            self._made[name] = _NewestActors(self._repository, name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (one for one in self._repository.names if self._actor(one))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def agents(self) -> dict[str, list[str]]:
+        """Return the patterns of the agents that a policy plays, by its name."""
+        return {
+            name: [str(one) for one in self._actor(name).get("config", {}).get("agents", [])]
+            for name in self
+        }
+
+    def _actor(self, name: str) -> Mapping[str, Any]:
+        return self._repository.get(name).manifest.actor or {}
 
 
 class _NewestActors:

@@ -19,11 +19,14 @@ class SeveralActors:
 
     Args:
         actors: what makes a session's actor from its id, by the policy's name.
-        agents: patterns of the agents that a policy plays, such as `hunter_*`, by its name.
+        agents: returns the patterns of the agents that a policy plays, such as `hunter_*`, by its
+            name.
     """
 
     def __init__(
-        self, actors: Mapping[str, Callable[[str], ActorProtocol]], agents: Mapping[str, list[str]]
+        self,
+        actors: Mapping[str, Callable[[str], ActorProtocol]],
+        agents: Callable[[], Mapping[str, list[str]]],
     ) -> None:
         self._actors = actors
         self._agents = agents
@@ -37,7 +40,7 @@ class SeveralActors:
         if isinstance(policy, str) and policy in self._actors:
             return self._actors[policy]
         if policy is None and isinstance(agent, str):
-            for name, patterns in self._agents.items():
+            for name, patterns in self._agents().items():
                 if any(fits(agent, pattern) for pattern in patterns):
                     return self._actors[name]
         said = f"policy {policy!r:.100}" if policy is not None else f"agent {agent!r:.100}"
@@ -49,7 +52,7 @@ class SeveralActors:
         )
 
     def _shown_agents(self) -> str:
-        patterns = [pattern for patterns in self._agents.values() for pattern in patterns]
+        patterns = [pattern for patterns in self._agents().values() for pattern in patterns]
         return ", ".join(patterns[:10]) or "none is known"
 
 
