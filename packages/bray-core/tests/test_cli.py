@@ -19,6 +19,7 @@ from bray_core.command import whole_number
 
 COMMANDS = """
 import sys, time
+from pathlib import Path
 from bray_core import cli
 from bray_core.cli import Command, check_interrupted
 from bray_core.errors import ConfigError
@@ -28,6 +29,8 @@ def nothing(parser): pass
 def options(parser):
     parser.add_argument("overrides", nargs="*", help="settings")
     parser.add_argument("--seed", type=int, default=0, help="of all")
+
+def folder(parser): parser.add_argument("--folder", type=Path)
 
 def wait(parser): parser.add_argument("--forever", action="store_true")
 
@@ -135,7 +138,7 @@ def needs(parser):
 
 needer = Command("demo-need", "needs one word", needs, show)
 shower = Command("demo-show", "shows its arguments", options, show)
-failer = Command("demo-fail", "fails", nothing, fail)
+failer = Command("demo-fail", "fails", folder, fail)
 sleeper = Command("demo-sleep", "sleeps", nothing, sleep)
 hanger = Command("demo-hang", "hangs", nothing, hang)
 loser = Command("demo-lose", "loses Ctrl-C", nothing, lose)
@@ -252,6 +255,8 @@ def test_a_command_gets_its_options_and_gives_the_exit_code(environment: dict[st
         (["demo-show", "--sed=1"], "unknown argument '--sed=1', did you mean '--seed'?"),
         (["demo-show", "--seed", "x"], "--seed: expected a whole number, got 'x'"),
         (["demo-show", "--seed"], "--seed: no value\n"),
+        (["demo-show", "a=1", "=2"], "'=2': expected key=value, got no key\n"),
+        (["demo-fail", "--folder", ""], "--folder: expected a path, got ''\n"),
         (["demo-fail", "extra"], "unknown argument 'extra'"),
         ([], "command: missing: expected one of bench, "),
         (["demo-need"], "what: missing\n"),

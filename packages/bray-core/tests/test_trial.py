@@ -159,5 +159,9 @@ def test_a_clone_is_refused(tmp_path: Path) -> None:
     running = Experiment.open(tmp_path, "one")
     with pytest.raises(AlreadyExistsError, match="already running"):
         clone(trial, "three", checkpoint=True)
+    (trial.path / "config.yaml").write_text("learning_rate: [")
+    with pytest.raises(CodecError, match=r"config\.yaml: cannot be read: .*one"):
+        clone(trial, "four")
+    assert not (tmp_path / "four").exists()
     running.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]

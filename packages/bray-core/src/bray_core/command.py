@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 EXIT_ERROR = 2
@@ -71,6 +72,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         gathered = [word for word in unknown if is_setting(word)]
         options.overrides = [*options.overrides, *gathered]
         unknown = [word for word in unknown if not is_setting(word)]
+        if nameless := [word for word in options.overrides if not word.partition("=")[0].strip()]:
+            options.parser.error(f"{nameless[0]!r}: expected key=value, got no key")
     if unknown:
         _refuse_options(options.parser, unknown[0])
     return options
@@ -78,7 +81,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def is_setting(word: str) -> bool:
     """Return whether a word is `key=value`; a game such as `kuhn_poker(players=3)` is none."""
-    return "=" in word.partition("(")[0] and not word.startswith("-")
+    return "=" in word.partition("(")[0] and not word.startswith(("-", "="))
 
 
 def _commands() -> list[Command]:
@@ -120,6 +123,9 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if action.type is Path and not arg_string:
+            name = action.option_strings[-1] if action.option_strings else action.dest
+            raise argparse.ArgumentError(None, f"{name}: expected a path, got ''")
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError:

@@ -161,8 +161,10 @@ def clone(trial: Trial, name: str, *, checkpoint: bool = False) -> Trial:
     Raises:
         ConfigError: The name is not one folder name.
         AlreadyExistsError: The name is taken, or `checkpoint` is asked of a trial that runs.
+        CodecError: The trial's settings cannot be read.
     """
     check_name(name)
+    trial.config()
     target = trial.path.parent / name
     if target.exists():
         raise AlreadyExistsError(f"trial: {target} exists already: choose another name")
