@@ -31,6 +31,7 @@ def test_the_same_command_goes_on(train: Callable[..., tuple[Training, Machine]]
     training.wait_until(lambda: len(list(checkpoints.glob("*.pt"))) >= 2, START_S, "checkpoints")
     assert machine.look().segments > 0
     workers = set(training.workers().values())
+    assert workers
     training.kill()
     deadline = time.monotonic() + WORKERS_END_S
     while left := workers & set(machine.processes()):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-_JOINED = re.compile(r"bray_core\.hub: (\S+/\d+) (joined|left): process (\d+)$")
+_JOINED = re.compile(r"bray_core\.metrics\.hub: (\S+/\d+) (joined|left): process (\d+)$")
 _LOOK_S = 0.1
 
 
