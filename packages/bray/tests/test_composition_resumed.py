@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from test_composition_runs import run_of
 
 TEMPLATE = """\
 models: {main: {hidden: [16]}, rival: {hidden: [16]}}
@@ -91,3 +92,16 @@ def test_a_killed_run_goes_on_with_its_versions_and_its_league(tmp_path: Path) -
 def _games(state: dict[str, Any]) -> int:
     """Return how many matches a league has counted."""
     return sum(row[-1] for row in state["payoff"]["results"])
+
+
+def test_a_run_that_ends_leaves_its_last_matches_in_the_league(tmp_path: Path) -> None:
+    text = """\
+models: {main: {hidden: [8]}}
+trainers: {main: {algorithm: ppo, steps_per_replay: 64, minibatch_size: 64, epochs: 1}}
+sources:
+  board: {kind: matches, environment: "bray:tic-tac-toe", num_envs: 8, opponents: {rule: past}}
+goal: {agent: main, max_frames: 128, evaluation_episodes: 2}
+"""  # after the second turn there are too few matches to draw opponents anew
+    found = run_of(tmp_path, text, exports=False)
+    state = json.loads((found["path"] / "league.json").read_text())
+    assert state["frames"] == {"main": found["outcome"].frames}

@@ -50,6 +50,10 @@ class Casting(Protocol):
         """Take what was played; return what the workers' casts are to be told, or None."""
         ...
 
+    def save(self) -> None:
+        """Keep what was played, for the next launch."""
+        ...
+
     def evaluate(
         self, games: EvaluationGames, seats: Mapping[str, Seat], main: str, goal: Goal
     ) -> Sequence[float]:
@@ -167,6 +171,9 @@ class FixedCasting:
     def after(self, played: Played) -> Any:
         """Return None: nobody else ever plays."""
         return None
+
+    def save(self) -> None:
+        """Do nothing: nothing is counted."""
 
     def evaluate(
         self, games: EvaluationGames, seats: Mapping[str, Seat], main: str, goal: Goal

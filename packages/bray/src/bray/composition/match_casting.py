@@ -97,6 +97,11 @@ class MatchCasting:
         self._unpaired = number
         return None
 
+    def save(self) -> None:
+        """Write the matches since opponents were drawn last."""
+        if self._unpaired is not None:
+            self._matchmaker.save()
+
     def evaluate(
         self, games: EvaluationGames, seats: Mapping[str, Seat], main: str, goal: Goal
     ) -> Sequence[float]:

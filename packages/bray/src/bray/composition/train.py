@@ -99,7 +99,7 @@ def _train(
         advance = SeveralTurns(learners, due, sources, name, after)
     else:
         advance = SeveralWatch(learners, sources, name, after)
-    return Loop(
+    loop = Loop(
         launch.run,
         "\n".join([composition.title, *made.lines]),
         model=learners[name].model,
@@ -111,7 +111,12 @@ def _train(
         evaluate=MainEvaluation(launch, made),
         evaluate_every=_evaluate_every(launch.goal),
         unit="agent steps",
-    ).until_goal()
+    )
+    try:
+        return loop.until_goal()
+    finally:
+        for casting in made.castings.values():
+            casting.save()
 
 
 def _due(launch: ComposedLaunch, name: str) -> Callable[[int], int]:
