@@ -320,6 +320,17 @@ def check_pause_and_stop(own: ranks.Ranks) -> Any:
     return [*found, own.gather(trainer.replays)]
 
 
+def check_anew(own: ranks.Ranks) -> Any:
+    """The second rank is told a replay later."""
+    trainer = make([rows(40 + own.rank, 4), rows(42 + own.rank, 4)])
+    weights = {name: value.numpy() for name, value in line(seed=7).state_dict().items()}
+    for rank in range(2):
+        if own.rank == rank:
+            trainer.begin_anew(weights)
+        run(trainer, 1)
+    return flat(trainer.module)
+
+
 def check_resume(own: ranks.Ranks) -> Any:
     """Whole, and in two parts: the generators and the own state are each rank's."""
     directory = Path(sys.argv[1]) / "two"

@@ -34,9 +34,9 @@ def found(tmp_path_factory: pytest.TempPathFactory, two_ranks: Any) -> list[dict
     return [{**json.loads(out), "directory": str(directory)} for _, out, _ in ended]
 
 
-def of_one(replays: list[Any], *, lr: float = 0.05) -> list[float]:
+def of_one(replays: list[Any], *, lr: float = 0.05, seed: int = 0) -> list[float]:
     """Train in one process on `[N, 4]` rows of x and y, a step each; return the parameters."""
-    module = checks.line()
+    module = checks.line(seed)
     optimizer = torch.optim.SGD(module.parameters(), lr=lr, momentum=0.9)
     for replay in replays:
         optimizer.zero_grad()
@@ -68,6 +68,12 @@ def test_gradients_are_those_of_all_samples_together(found: list[dict[str, Any]]
         assert unweighted == [0, [1, 1, 1]], "nobody had a batch: nothing changes"
         assert "got a sparse one of shape (4, 2), expected dense" in message
     assert found[0]["average"] == found[1]["average"], "to the bit"
+
+
+def test_ranks_begin_anew_together_once_all_were_told(found: list[dict[str, Any]]) -> None:
+    assert found[0]["anew"] == found[1]["anew"], "to the bit"
+    wanted = of_one([joined(checks.rows(42, 4), checks.rows(43, 4))], seed=7)
+    assert found[0]["anew"] == pytest.approx(wanted, abs=1e-6)
 
 
 def test_values_are_agreed_gathered_and_normalised(found: list[dict[str, Any]]) -> None:

@@ -42,6 +42,9 @@ class Counting(Trainer):
         self.goal = goal + by
         return self.replays
 
+    def weight(self):
+        return self.module.weight.detach().numpy().copy()
+
     def state_dict(self):
         return {"goal": self.goal}
 
@@ -137,6 +140,22 @@ def test_it_may_die_while_it_trains_or_stands_still(make, tmp_path):
     kill(trainer)
     with pytest.raises(WorkerLostError, match="replaced before the stop: what came after its last"):
         trainer.stop()
+    trainer.stop()
+
+
+@pytest.mark.long
+def test_it_begins_anew_also_where_it_is_being_replaced(make, tmp_path):
+    trainer = make()
+    trainer.call("set_goal", 10**9)
+    trainer.start()
+    while not list(tmp_path.glob("replay-*.pt")):
+        assert not trainer.wait(0.02)
+    os.kill(trainer._pool.pids()[0], signal.SIGKILL)
+    anew = {"weight": np.full((1, 3), 50, np.float32), "bias": np.zeros(1, np.float32)}
+    trainer.begin_anew(anew)
+    trainer.wait(0)
+    while trainer._lost_at is not None or trainer.call("weight").max() < 10:
+        assert not trainer.wait(0.02)
     trainer.stop()
 
 

@@ -101,6 +101,8 @@ class RemoteTrainer:
         self._progress: dict[str, float] = {}
         self._is_started = False
         self._lost_at: float | None = None
+        self._anew: Mapping[str, npt.NDArray[Any]] | None = None
+        """Weights that lost workers were not told to begin anew with."""
         self._pids: list[int] = []
         self._killed: set[int] = set()
         self._seen: dict[int, int] = {}
@@ -205,6 +207,9 @@ class RemoteTrainer:
             self._lost_at = None
             self._killed.clear()
             self._pids = [pid for _, pid in states]
+            if (weights := self._anew) is not None:
+                self._anew = None
+                self.begin_anew(weights)
             return True
         for rank, (state, pid) in enumerate(states):
             if state in ("ready", "spoiled"):
@@ -301,13 +306,19 @@ class RemoteTrainer:
     def begin_anew(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         """Let every rank go on from other weights with its next replay; see `Trainer.begin_anew`.
 
+        Where a worker is lost, those that take its place do.
+
         Args:
             weights: Arrays by the names of the module's parameters and buffers.
 
         Raises:
             ConfigError: the names are not the module's.
         """
-        self.call("begin_anew", weights)
+        try:
+            self.call("begin_anew", weights)
+        except WorkerLostError as error:
+            self._check_restarts(error)
+            self._anew = weights
 
     def call(self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any) -> Any:
         """Call a method of the user's own trainer on every rank; return what rank 0 answers."""

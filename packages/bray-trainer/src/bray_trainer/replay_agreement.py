@@ -33,6 +33,7 @@ class ReplayAgreement:
         stopping: Event that is set when the loop shall end.
         timeout_s: Longest time that a replay may take; after a minute there is a warning.
         is_checkpoint_late: Tells whether this rank's clock asks for a checkpoint.
+        has_anew: Tells whether this rank has the weights to begin anew with.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class ReplayAgreement:
         stopping: threading.Event,
         timeout_s: float,
         is_checkpoint_late: Callable[[], bool],
+        has_anew: Callable[[], bool],
     ) -> None:
         self._prefetcher = prefetcher
         self._ranks = ranks
@@ -50,10 +52,13 @@ class ReplayAgreement:
         self._stopping = stopping
         self._timeout_s = timeout_s
         self._is_checkpoint_late = is_checkpoint_late
+        self._has_anew = has_anew
         self.is_pausing = False
         """Whether the loop shall end without a `stop`."""
         self.wants_checkpoint = False
         """Whether any rank's clock asks for a checkpoint after the replay at hand."""
+        self.begins_anew = False
+        """Whether all ranks have the weights to begin anew with, before the replay at hand."""
         self._closed: ClosedError | None = None
 
     def begin(self) -> None:
@@ -77,11 +82,15 @@ class ReplayAgreement:
             left_s = started + self._timeout_s - time.monotonic()
             state = self._state(min(_SLICE_S, max(0.0, left_s)))
             # The smallest of the negative versions is the newest that any rank knows.
-            agreed, version, late = self._ranks.smallest(
-                state, -self._publisher.version, -int(self._is_checkpoint_late())
+            agreed, version, late, anew = self._ranks.smallest(
+                state,
+                -self._publisher.version,
+                -int(self._is_checkpoint_late()),
+                int(self._has_anew()),
             )
             self._publisher.follow(-version)
             self.wants_checkpoint = late < 0
+            self.begins_anew = anew > 0
             if agreed == _READY:
                 return self._prefetcher.take()
             if agreed == _STOP:

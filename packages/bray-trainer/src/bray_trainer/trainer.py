@@ -138,6 +138,7 @@ class Trainer(TrainerHooks):
             self._stopping,
             self.config.pop_timeout_s,
             self._is_checkpoint_late,
+            lambda: self._anew is not None,
         )
         self._written_s = time.monotonic()
         """When a checkpoint was written last."""
@@ -211,8 +212,8 @@ class Trainer(TrainerHooks):
     def begin_anew(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from other weights with the next replay, and forget what the optimiser knows.
 
-        For learners that are set back, such as the exploiters of a league. May be called from
-        another thread.
+        Several ranks do so together, before the first replay for which all were told. For learners
+        that are set back, such as the exploiters of a league. May be called from another thread.
 
         Args:
             weights: Arrays by the names of the module's parameters and buffers.
@@ -230,9 +231,10 @@ class Trainer(TrainerHooks):
         self._anew = dict(weights)
 
     def _take_anew(self) -> None:
-        weights, self._anew = self._anew, None
-        if weights is None:
+        if not self._agreement.begins_anew:
             return
+        weights, self._anew = self._anew, None
+        assert weights is not None, "the agreement has asked"
         sharding.load(self.module, {n: torch.from_numpy(w.copy()) for n, w in weights.items()})
         for optimizer in as_mapping(self.optimizer).values():
             optimizer.state.clear()
