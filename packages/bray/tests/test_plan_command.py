@@ -117,6 +117,15 @@ def test_an_algorithm_without_runners_is_refused(algorithm: str, tmp_path: Path)
         measure(loading.load(str(path)), seconds=0.2)
 
 
+def test_a_model_of_text_is_refused_before_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(*_: object) -> None:
+        pytest.fail("it trained")
+
+    monkeypatch.setattr("bray.planning.unit_costs._measured", measured)
+    with pytest.raises(ConfigError, match=r"^algorithm: it plays without runners"):
+        measure(loading.load("guess"), seconds=1)
+
+
 def test_measuring_takes_time() -> None:
     with pytest.raises(ConfigError, match="seconds: expected more than 0, got 0"):
         measure(loading.load("cartpole"), seconds=0)

@@ -122,6 +122,11 @@ class TestRanges:
         with pytest.raises(ConfigError, match="expected one setting or more with a range"):
             read_ranges([], [], LOAD)
 
+    @pytest.mark.parametrize("text", ["seed=1..3", "goal.max_frames=1000|2000"])
+    def test_what_trials_are_compared_by_does_not_vary(self, text: str) -> None:
+        with pytest.raises(SettingsError, match=r"expected one value, by which all trials are co"):
+            read_ranges([RATE, text], [], LOAD)
+
     def test_an_end_that_suits_another_range_alone_is_none_that_is_wrong(self) -> None:
         load_ = partial(compose, "dqn", "CartPole-v1")
         warmup, capacity = "buffer.warmup_frames=100..400000", "buffer.capacity=200..500000"

@@ -67,6 +67,8 @@ class SB3File:
                 settings = json.loads(_member(archive, path, _SETTINGS))
                 weights = _tensors(_member(archive, path, _WEIGHTS))
                 variables = _tensors(_member(archive, path, _VARIABLES, needed=False))
+        except ConfigError:
+            raise
         except (zipfile.BadZipFile, ValueError, RuntimeError, pickle.UnpicklingError) as error:
             raise ConfigError(
                 f"{path}: expected a zip that model.save(…) of Stable-Baselines3 wrote: "

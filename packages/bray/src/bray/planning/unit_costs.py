@@ -22,6 +22,7 @@ from bray.goal import Goal
 from bray.planning.capacity import UnitCosts
 from bray.run import Run
 from bray.templates.template import Template
+from bray.training.algorithm import load_algorithm
 from bray_buffer import BufferConfig
 from bray_buffer.shared.buffer_worker import BufferWorker
 from bray_buffer.shared.socket_carrier import SegmentSender
@@ -78,6 +79,8 @@ def measure(template: Template, seconds: float = 10.0) -> MeasuredCosts:
     """
     if not seconds > 0:
         raise ConfigError(f"seconds: expected more than 0, got {seconds}")
+    if load_algorithm(template.algorithm).serves == "text":
+        raise ConfigError(_NO_RUNNERS)
     if not hasattr(template.parts.trainer, "device"):
         return _measured(template, seconds)
     found = _measured(_on(template, "cpu"), seconds)  # players have no GPU

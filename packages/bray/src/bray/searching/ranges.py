@@ -19,6 +19,8 @@ _BETWEEN = re.compile(r"(?P<low>[^|'\"\[{:]+?)\.\.(?P<high>[^|'\":]*)(?P<kinds>(
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 _KINDS = ("log", "int")
 _MOST_CHOICES = 1000
+_MEASURES = ("goal", "seed")
+"""What tells how good a trial was, not what makes it good."""
 _MOST_STEP = 64
 """Largest step between whole numbers that is looked for."""
 FORMS = "a..b, a..b:log, a..b:int or a|b|c"
@@ -102,6 +104,12 @@ def read_ranges(overrides: Sequence[str], fixed: Sequence[str], load: Load) -> l
             problems.add(key, f"{key}: is given twice: remove one")
             continue
         keys.add(key)
+        if key.partition(".")[0] in _MEASURES:
+            problems.add(
+                key,
+                f"{key}: expected one value, by which all trials are compared, got a range: {text}",
+            )
+            continue
         try:
             parsed.append(_parse(key, text))
         except ConfigError as error:
