@@ -26,6 +26,8 @@ from bray_actor.environments.spec import EnvironmentSpec
 from bray_actor.recording import read_episode
 from bray_core import codec
 from bray_core.cli import main
+from bray_core.errors import ConfigError
+from bray_core.process.user_modules import code_name
 
 pytestmark = pytest.mark.usefixtures("evaluated_here")
 SMALL: dict[str, Any] = {"steps_per_replay": 128, "hidden": [4], "num_envs": 2}
@@ -126,6 +128,34 @@ class Counter(gymnasium.Env[Any, Any]):
 
 
 DRAWS = EnvironmentSpec.of(f"{__file__}:Counter")
+
+
+@pytest.mark.parametrize("rate", [None, 0, "fast", float("nan"), float("inf")])
+def test_an_environment_may_tell_no_rate_of_frames(
+    rate: Any, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Counter.metadata, "render_fps", rate)
+    drawn = EnvironmentSpec.of(code_name(Counter))
+    with bray.load(project / "cart") as agent:
+        watching.record_drawn(agent, drawn, tmp_path, seed=1)
+        assert watching.save_video(agent, drawn, 1, seed=1, file=tmp_path / "all.gif")[1] == 6
+
+
+@pytest.mark.parametrize(
+    ("drawn", "words"),
+    [
+        ("O..X", r"str of shape \[\]"),
+        ([np.zeros((8, 8, 3), np.uint8)] * 2, r"list of shape \[2, 8, 8, 3\]"),
+        (np.zeros((0, 0, 3), np.uint8), r"ndarray of shape \[0, 0, 3\]"),
+    ],
+)
+def test_what_is_no_image_is_refused(
+    drawn: Any, words: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Counter, "render", lambda _: drawn)
+    wanted = rf"expected `render\(\)` to return an image \[H, W, 3\] of bytes, got {words}"
+    with bray.load(project / "cart") as agent, pytest.raises(ConfigError, match=wanted):
+        agent.watch(save=tmp_path / "all.gif", environment=EnvironmentSpec.of(code_name(Counter)))
 
 
 def test_every_second_step_of_a_quick_environment_is_drawn(project: Path, tmp_path: Path) -> None:

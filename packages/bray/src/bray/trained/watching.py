@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -136,7 +137,7 @@ def _play_drawn(
     """Play an episode of each seed; return their returns, and the frames a second."""
     env = _drawn(spec)
     try:
-        rate = float(getattr(env, "metadata", {}).get("render_fps", _FRAMES_PER_S))
+        rate = _rate(env)
         names = _action_names(env)
         returns = []
         for seed in seeds:
@@ -180,7 +181,7 @@ def record_drawn(agent: PlaysEpisodes, spec: EnvironmentSpec, folder: Path, *, s
     """
     env = _drawn(spec)
     try:
-        rate = float(getattr(env, "metadata", {}).get("render_fps", _FRAMES_PER_S))
+        rate = _rate(env)
         recorder = PlayRecorder(folder, f"played {seed}", rate, _action_names(env))
         every = max(1, round(rate / DRAWN_PER_S))
         _play(agent, env, seed, lambda frame: None, recorder, limit_s=DRAWING_S, draw_every=every)
@@ -266,9 +267,30 @@ def _action_names(env: Any) -> tuple[str, ...]:
     return tuple(map(str, told())) if callable(told) else ()
 
 
+def _rate(env: Any) -> float:
+    """Return the frames a second that an environment tells, or the usual ones."""
+    told = env.metadata.get("render_fps")
+    is_rate = isinstance(told, Real) and 0 < float(told) < math.inf
+    return float(told) if is_rate else _FRAMES_PER_S
+
+
 def _frame(env: Any) -> Pixels:
-    drawn = env.render()  # some draw into the same array again: copied
-    return np.zeros((1, 1, 3), np.uint8) if drawn is None else np.array(drawn, np.uint8)
+    """Return what an environment draws now.
+
+    Raises:
+        ConfigError: it is no image.
+    """
+    drawn = env.render()
+    if drawn is None:
+        return np.zeros((1, 1, 3), np.uint8)
+    pixels = np.array(drawn)  # some draw into the same array again: copied
+    is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
+    if not is_image or not pixels.size or pixels.dtype.kind not in "iuf":
+        got = f"{type(drawn).__name__} of shape {list(pixels.shape)}"
+        raise ConfigError(
+            f"environment: expected `render()` to return an image [H, W, 3] of bytes, got {got}"
+        )
+    return pixels.astype(np.uint8)
 
 
 class _AtariGame:
