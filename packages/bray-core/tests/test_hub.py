@@ -233,10 +233,13 @@ def test_without_a_hub_nothing_is_joined(monkeypatch: pytest.MonkeyPatch) -> Non
         assert uplink.address() is None, "the children of this process are told nothing"
 
 
-def test_a_process_whose_hub_has_gone_goes_on(made: Any, worker: Worker) -> None:
+def test_a_process_whose_hub_has_gone_goes_on(
+    made: Any, worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
     hub, _, _ = made
     hub.close()
     hub.close()
+    assert not caplog.records, "no connection ends in an error"
     worker.ask("setattr(uplink, '_QUERY_S', 0.1)")
     assert "did not answer within 0.1 s" in worker.ask("metrics.query('a/b', 60)")
     worker.ask("[metrics.record('a/x', 1.0) for _ in range(5000)]")

@@ -218,6 +218,8 @@ class Hub:
                 self._take(process, wire.decode_to_hub(await _read(reader)))
         except (asyncio.IncompleteReadError, OSError):
             pass  # it has gone
+        except asyncio.CancelledError:
+            pass  # the hub closes; a cancelled task would be logged as an error by Python 3.11
         except CodecError as error:
             logger.warning("hub: a connection was cut: %s", error)
         finally:
