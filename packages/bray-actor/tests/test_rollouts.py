@@ -27,7 +27,7 @@ from bray_actor.runners import rollout_worker
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import Played
 from bray_core import metrics
-from bray_core.errors import ConfigError, SpecError
+from bray_core.errors import ClosedError, ConfigError, SpecError
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 from bray_core.protocols import Answer
@@ -88,6 +88,13 @@ class Kept:
             self.segments += [self.layout.views(row.copy()) for row in rows]
         self.filled.set()
         return len(segments)
+
+
+class Closed(Kept):
+    """A buffer that was closed, as where a run ends."""
+
+    def push(self, *segments: Packed, wait: bool = False, timeout_s: float | None = None) -> int:
+        raise ClosedError("buffer experience: closed")
 
 
 def make_runner(
@@ -170,6 +177,14 @@ def test_a_worker_says_what_it_failed_with() -> None:
         worker.poll()  # again, to whoever asks
     assert made[0]._env.closed
     _join_rollouts()
+
+
+def test_a_worker_whose_buffer_is_closed_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    worker = RolloutWorker(lambda: make_runner(Closed()), steps=5, lockstep=False)
+    with pytest.raises(ClosedError, match="buffer experience: closed"):
+        wait_for(lambda: worker.poll() is None)
+    _join_rollouts()
+    assert "stopped by an error" not in caplog.text
 
 
 class Telling:

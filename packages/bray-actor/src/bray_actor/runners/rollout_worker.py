@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bray_actor.runners.rollouts import AnyRunner, Played, collect, taken, tell
+from bray_core.errors import ClosedError
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,10 @@ class RolloutWorker:
         try:
             asyncio.run(self._play())
         except Exception as error:
-            logger.exception("rollouts: stopped by an error")
+            if isinstance(error, ClosedError):  # the run ends, and this process soon
+                logger.info("rollouts: playing ends: %s", error)
+            else:
+                logger.exception("rollouts: stopped by an error")
             with self._lock:
                 self._error = error
 
