@@ -512,6 +512,20 @@ def test_what_becomes_large_is_decoded_beside_the_event_loop(
     server.close(0)
 
 
+def test_a_fault_of_the_decoding_leaves_no_client_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(self: DeltaDecoder, data: bytes) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(DeltaDecoder, "decode", out_of_memory)
+    server = ServerThread(Counter)
+    tick = DeltaEncoder(1 << 24).encode(bytes(8_000_000))
+    with connect(server.addresses[0]) as raw:
+        raw.sendall(pack(Kind.START, 1, "s", b"", DELTA) + pack(Kind.TICK, 2, "s", tick, DELTA))
+        with contextlib.suppress(ConnectionError):
+            read_all(raw)
+    server.close(0)
+
+
 def test_the_body_of_a_start_claims_nothing() -> None:
     """Only a tick is encoded: a start's bytes were read as a length, and found no room."""
     server = ServerThread(Gated)

@@ -195,6 +195,9 @@ class TcpConnection(JoiningConnection):
             body = await asyncio.to_thread(decoder.decode, body)
         except CodecError as refused:
             error = refused
+        except BaseException:  # no memory, or the server stops: nothing behind it can be answered
+            self.abort()
+            raise
         self._is_decoding = False
         self._give(size)
         if self.is_closing:
