@@ -132,5 +132,19 @@ class TakenNameSource(PoleSource):
         agents: int = 3
 
 
+class UncalledSource(PoleSource):
+    """A source whose runner cannot be told its worker."""
+
+    def runner(self, seats: Any, *, quotas: Any, seed: int) -> Any:  # type: ignore[override]
+        return super().runner(seats, quotas=quotas, seed=seed, worker=0)
+
+
+class UnjudgedSource(PoleSource):
+    """A source that evaluates in a way of its own."""
+
+    def evaluate(self, seats: Any, episodes: int) -> Any:  # type: ignore[override]
+        return [1.0]
+
+
 class NotASource:
     """A class of another kind."""

@@ -68,6 +68,15 @@ class Lossless(Whole):
     trainer = ActorCriticTrainer
 
 
+class StepslessTrainer(PlainTrainer):
+    def loss(self, batch: Any) -> Any:  # type: ignore[override]
+        return super().loss(batch, 0)
+
+
+class Stepsless(Whole):
+    trainer = StepslessTrainer
+
+
 class Unhurried(Whole):
     pacing: Any = "whenever"
 
@@ -101,6 +110,7 @@ class Bound(Whole):
         ("Unset", r"expected settings of its trainer, got none: write `configs = \{\*\*OnPolicy\."),
         ("Mapped", r"configs\['trainer'\]: expected a dataclass, got <class 'dict'>"),
         ("Lossless", r"trainer: expected a method loss\(batch, step\) of .*ActorCriticTrainer"),
+        ("Stepsless", r"trainer: expected .* loss\(batch, step\) of .*, got loss\(self, batch"),
         ("Unhurried", "pacing: expected one of lockstep, .*, got 'whenever'"),
         ("Loose", r"configs\['trainer'\]: expected a frozen dataclass, got .*LooseConfig"),
         ("Named", r"__init__: expected one that takes \(parts\), got \(\*, parts"),

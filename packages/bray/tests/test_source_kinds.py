@@ -119,6 +119,8 @@ def test_workers_on_ray_find_the_class_by_its_name(
         "PlainConfigSource": r"got a plain class: write @dataclass\(frozen=True, kw_only=True\)",
         "ForeignConfigSource": r"expected its Config to be a dataclass derived from .*got <class",
         "TakenNameSource": r"Config\.agents: expected another name: every source has a 'agents'",
+        "UncalledSource": r"runner: .* takes \(seats, \*, quotas, seed, worker\), got \(seats",
+        "UnjudgedSource": r"evaluate: .* takes \(seats, \*, agents, episodes, seed\), got \(seats",
         "NoSuchSource": r"has no attribute 'NoSuchSource'",
     }.items(),
 )

@@ -6,6 +6,7 @@ an installed distribution declares it as an entry point of `bray.sources`.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -158,7 +159,27 @@ def find_source_kind(kind: str) -> type[SourceKind[Any]]:
     _check_config(kind, found.Config)
     if missing := sorted(found.__abstractmethods__):
         raise ConfigError(f"source: {kind!r}: expected the methods {', '.join(missing)}, got none")
+    _check_calls(kind, found)
     return found
+
+
+def _check_calls(kind: str, found: type[SourceKind[Any]]) -> None:
+    """Refuse methods that cannot be called as they are: it would show only once a run goes on."""
+    unmade = object.__new__(found)
+    for method, places, names in (
+        ("spaces", (), ()),
+        ("runner", ("seats",), ("quotas", "seed", "worker")),
+        ("evaluate", ("seats",), ("agents", "episodes", "seed")),
+    ):
+        signature = inspect.signature(getattr(unmade, method))
+        try:
+            signature.bind(*places, **dict.fromkeys(names))
+        except TypeError as error:
+            wanted = ", ".join([*places, *["*"] * bool(names), *names])
+            raise ConfigError(
+                f"source: {kind!r}: {method}: expected a method that takes ({wanted}), "
+                f"got {signature}"
+            ) from error
 
 
 def _check_config(kind: str, config: Any) -> None:

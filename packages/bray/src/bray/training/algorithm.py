@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, get_args
 
@@ -260,11 +260,8 @@ def _check_declaration(name: str, algorithm: type[Algorithm[Any]]) -> None:
     check_choice(f"algorithm: {name!r}: pacing", algorithm.pacing, get_args(Pacing))
     _check_calls(name, algorithm)
     trainer = getattr(algorithm, "trainer", None)
-    if getattr(trainer, "loss", None) is TrainerHooks.loss:
-        raise ConfigError(
-            f"algorithm: {name!r}: trainer: expected a method loss(batch, step) of {trainer}, "
-            "got none"
-        )
+    if (loss := getattr(trainer, "loss", None)) is not None:
+        _check_loss(name, trainer, loss)
     classes = {part: algorithm.config_of(part) for part in PARTS}
     if hasattr(algorithm, "trainer") and classes["trainer"] is NoSettings:
         raise ConfigError(
@@ -284,6 +281,17 @@ def _check_declaration(name: str, algorithm: type[Algorithm[Any]]) -> None:
             )
     if missing := sorted(getattr(algorithm, "__abstractmethods__", ())):
         raise ConfigError(f"algorithm: {name!r}: expected methods {', '.join(missing)}, got none")
+
+
+def _check_loss(name: str, trainer: Any, loss: Callable[..., Any]) -> None:
+    where = f"algorithm: {name!r}: trainer: expected a method loss(batch, step) of {trainer}"
+    if loss is TrainerHooks.loss:
+        raise ConfigError(f"{where}, got none")
+    signature = inspect.signature(loss)
+    try:
+        signature.bind("self", "batch", "step")
+    except TypeError as error:
+        raise ConfigError(f"{where}, got loss{signature}") from error
 
 
 def _check_calls(name: str, algorithm: type[Algorithm[Any]]) -> None:
