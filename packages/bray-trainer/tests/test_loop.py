@@ -275,6 +275,8 @@ def test_a_loss_that_is_no_scalar_is_refused():
             r"loss: expected `return loss, terms`, got a Tensor: write `loss, \{\}`",
         ),
         (lambda loss: None, "loss: expected `return loss, terms`, got a NoneType"),
+        (lambda loss: (loss, {}, 1), "loss: expected `return loss, terms`, got a tuple of 3"),
+        (lambda loss: ({"actor": loss}, {}), "loss: 'actor': expected one tensor"),
         (lambda loss: (0.5, {}), "loss: expected a tensor, got 0.5"),
         (lambda loss: (loss.detach(), {}), "depends on what is trained, got a constant: leave out"),
         (lambda loss: (loss, {"kl": "low"}), "loss: kl: expected a number, got 'low'"),

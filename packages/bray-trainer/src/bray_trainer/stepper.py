@@ -177,6 +177,7 @@ class Stepper:
             returned = self._loss(batch, steps)
         if not isinstance(returned, tuple) or len(returned) != 2:
             kind = type(returned).__name__
+            kind += f" of {len(returned)}" if isinstance(returned, tuple) else ""
             raise SpecError(
                 f"loss: expected `return loss, terms`, got a {kind}: write `loss, {{}}`"
             )
@@ -204,10 +205,9 @@ class Stepper:
         losses: dict[str, Tensor] = as_mapping(value)
         for name, loss in losses.items():
             if name != UNNAMED and name not in self.optimizers:
-                raise SpecError(
-                    f"loss: {name!r}: expected losses named as the optimisers "
-                    f"({', '.join(map(repr, self.optimizers))})"
-                )
+                named = ", ".join(map(repr, filter(None, self.optimizers)))
+                wanted = f"losses named as the optimisers ({named})" if named else "one tensor"
+                raise SpecError(f"loss: {name!r}: expected {wanted}")
             if not isinstance(loss, Tensor):
                 raise SpecError(f"loss: expected a tensor, got {loss!r:.100}")
             if loss.ndim:
