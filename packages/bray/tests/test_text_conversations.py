@@ -141,8 +141,19 @@ def test_an_environment_that_raises_fails_its_sample() -> None:
     def broken() -> Any:
         return SimpleNamespace(reset=lambda seed: 1 / 0)
 
-    with pytest.raises(BrayError, match="every conversation failed"):
+    where = r"reset: ZeroDivisionError: .* \(test_text_conversations\.py, line \d+, in <lambda>\)"
+    with pytest.raises(BrayError, match=f"every conversation failed: {where}"):
         played(Model(), broken)
+
+
+@pytest.mark.parametrize("turn", [None, ([], 1.0), ([], 1.0, None), ([], 1.0, "no")])
+def test_a_turn_is_messages_a_reward_and_whether_it_is_over(turn: Any) -> None:
+    class Odd(Echo):
+        def step(self, message: Mapping[str, Any]) -> Any:
+            return turn
+
+    with pytest.raises(BrayError, match=r"step: SpecError: expected `messages, reward, is_over`"):
+        played(Model(), Odd)
 
 
 def test_guessing_tells_the_direction_and_counts_turns() -> None:
@@ -271,13 +282,13 @@ def test_messages_that_a_template_refuses_fail_their_sample(
             self.left = 2
             return [{"role": "system", "content": "c"}]
 
-    with pytest.raises(BrayError, match="every conversation failed: the log says why"):
+    with pytest.raises(BrayError, match="every conversation failed: "):
         played(Strict(), Begins)
     assert "messages: SpecError: messages: the template refuses them: no system role" in caplog.text
 
 
 def test_first_prompts_beyond_the_context_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(BrayError, match="every conversation failed: the log says why"):
+    with pytest.raises(BrayError, match="every conversation failed: "):
         played(Model(4))
     words = "its first prompt has 4 tokens, which leave no room in the context of 4: shorten it"
     assert words in caplog.text

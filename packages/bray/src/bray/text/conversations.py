@@ -15,6 +15,7 @@ from bray.text.sampling import AnswerSampler, SampledAnswer
 from bray.text.task import FIRST_HELD_OUT_SEED, Message, TextEnvironment
 from bray_core import metrics
 from bray_core.errors import BrayError, SpecError
+from bray_core.process.raised_words import raised_words
 from bray_model.chat.tool_calls import scan
 from bray_model.text.text_model import TextModel
 
@@ -67,6 +68,7 @@ class ConversationRounds:
         self._sampler = sampler
         self._free: list[TextEnvironment] = []
         self._has_worked = False
+        self._why = ""
 
     def play(self, groups: int, size: int, rng: np.random.Generator) -> list[TextSample]:
         """Return conversations: those of one group begin with the same seed."""
@@ -102,7 +104,7 @@ class ConversationRounds:
             metrics.record("text/failed_conversations", failed, kind="count")
         self._has_worked |= failed < len(begun)
         if not self._has_worked:
-            raise BrayError("environment: every conversation failed: the log says why")
+            raise BrayError(f"environment: every conversation failed: {self._why}")
         for one in begun:
             if not one.has_failed:
                 self._free.append(one.environment)
@@ -160,7 +162,7 @@ class ConversationRounds:
         message = {"role": "assistant", "content": answer.text}
         given = {"role": "assistant", "content": content, "tool_calls": calls} if calls else message
         try:
-            said, reward, one.is_over = one.environment.step(given)
+            said, reward, one.is_over = _turn(one.environment.step(given))
             added = _messages(said)
             one.reward += float(reward)
         except Exception as error:  # noqa: BLE001 - a user's environment: it fails its sample
@@ -172,7 +174,8 @@ class ConversationRounds:
 
     def _fail(self, one: _Conversation, method: str, error: Exception) -> None:
         if not one.has_failed:
-            logger.warning("environment: %s: %s: %s", method, type(error).__name__, error)
+            self._why = f"{method}: {raised_words(error)}"
+            logger.warning("environment: %s", self._why)
         one.has_failed = one.is_over = True
 
     def close(self) -> None:
@@ -181,6 +184,17 @@ class ConversationRounds:
             close = getattr(environment, "close", None)
             if close is not None:
                 close()
+
+
+def _turn(found: Any) -> tuple[Any, Any, bool]:
+    """Return what `step` of an environment returned, checked.
+
+    Raises:
+        SpecError: these are no messages, reward and flag.
+    """
+    if not isinstance(found, tuple | list) or len(found) != 3 or found[2] not in (True, False):
+        raise SpecError(f"expected `messages, reward, is_over`, got {found!r:.100}")
+    return found[0], found[1], bool(found[2])
 
 
 def _messages(said: Any) -> list[Message]:

@@ -14,6 +14,7 @@ from typing import Any
 from bray.text.task import TextPrompt
 from bray_core import metrics
 from bray_core.errors import BrayError
+from bray_core.process.raised_words import raised_words
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class GuardedReward:
             self._tell(f"took longer than {self._timeout_s:g} s")
             return [math.nan] * len(prompts)  # asking once more would take as long
         if error:
-            self._tell(f"{type(error[0]).__name__}: {error[0]}")
+            self._tell(raised_words(error[0]))
             return None
         return self._numbers(answer[0], len(prompts))
 
