@@ -111,14 +111,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("recorded"),
         metavar="FOLDER",
-        help="folder of the recorded sessions, a file each (default: recorded)",
+        help="folder of the recorded sessions, a file each",
     )
     add(
         "--record-files",
         type=int,
         default=10_000,
         metavar="N",
-        help="newest recorded sessions that stay (default: 10000)",
+        help="newest recorded sessions that stay",
     )
     add(
         "--max-batch-size",
