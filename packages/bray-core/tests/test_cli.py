@@ -92,7 +92,7 @@ def lose(options):
 
 def chat(options):
     for _ in range(100_000):
-        print("word")
+        print("wörd")
     return 0
 
 def load(options): import bray_demo_slow
@@ -407,6 +407,38 @@ def test_a_reader_that_leaves_is_no_traceback(environment: dict[str, str]) -> No
         assert process.stderr is not None
         assert process.stderr.read() == b""
         process.wait(timeout=30)
+
+
+def by_entry(environment: dict[str, str], redirection: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that prints, as its script does, with an output that a shell has prepared."""
+    program = "from bray_core.entry import main; raise SystemExit(main())"
+    words = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", program]
+    return subprocess.run(
+        [*words, "demo-chat"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+
+
+def test_an_output_without_some_characters_gets_their_numbers(environment: dict[str, str]) -> None:
+    done = by_entry({**environment, "PYTHONIOENCODING": "ascii"}, "")
+    assert (done.returncode, done.stdout[:8], done.stderr) == (0, "w\\xf6rd\n", "")
+
+
+def test_an_output_that_is_closed_takes_anything(environment: dict[str, str]) -> None:
+    done = by_entry(environment, ">&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_full_disk_is_no_traceback(environment: dict[str, str]) -> None:
+    done = by_entry(environment, "> /dev/full")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: [Errno 28] No space left on device\nmake room, or write elsewhere\n"
+    )
 
 
 def test_a_broken_command_does_not_take_the_others_along(tmp_path: Path) -> None:

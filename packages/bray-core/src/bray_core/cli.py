@@ -8,6 +8,7 @@ it ends the process at once again. Parsing and subcommands are in `bray_core.com
 from __future__ import annotations
 
 import _thread
+import errno
 import os
 import signal
 import sys
@@ -78,18 +79,22 @@ def _run(options: Namespace) -> int:
     try:
         _handle(_interrupt)
         code: int = options.command.run(options)
+        sys.stdout.flush()
         check_interrupted()  # by a signal that the command has lost
     except KeyboardInterrupt as interrupt:
         _stop(interrupt)
     except BrokenPipeError:  # the reader of our output is gone, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_ERROR
     except Exception as error:
         if os.environ.get("BRAY_DEBUG"):
             raise
         if _interrupted_s is not None:  # a library may turn the interrupt into an error of its own
             _stop(error)
-        if not isinstance(error, BrayError):
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            error.add_note("make room, or write elsewhere")
+            _drop_output()
+        elif not isinstance(error, BrayError):
             raise
         from bray_core.files.escaping import escape_unprintable_lines
 
@@ -97,6 +102,14 @@ def _run(options: Namespace) -> int:
         _say_notes(error)
         return EXIT_ERROR
     return code
+
+
+def _drop_output() -> None:
+    """Let what cannot be printed, and is still in a buffer, go nowhere."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stop(how: BaseException) -> NoReturn:

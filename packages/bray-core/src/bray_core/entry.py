@@ -5,6 +5,8 @@ nothing (not even `signal`, which loads `enum`).
 """
 
 import _signal  # type: ignore[import-not-found]
+import os
+import sys
 
 from bray_core.interrupt import end_at_once
 
@@ -19,9 +21,20 @@ def main() -> int:
     for number in _SIGNALS:
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, end_at_once)
+    _let_outputs_take_all()
     from bray_core import cli
 
     code = cli.main()
     from bray_core.process.quick_exit import end_process
 
     return end_process(code)
+
+
+def _let_outputs_take_all() -> None:
+    """Let outputs take every character, whatever the locale, and anything where they are closed."""
+    for name in ("stdout", "stderr"):
+        output = getattr(sys, name)
+        if output is None:  # closed by who started this process: `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  it stays open
+        else:
+            output.reconfigure(errors="backslashreplace")
