@@ -40,6 +40,10 @@ def show(options):
 
 def fail(options): raise ConfigError("rate: expected more than 0, got -1")
 
+def stumble(options):
+    from mistaken import stumble
+    stumble()
+
 def sleep(options):
     try:
         print("ready", flush=True)
@@ -139,6 +143,7 @@ def needs(parser):
 needer = Command("demo-need", "needs one word", needs, show)
 shower = Command("demo-show", "shows its arguments", options, show)
 failer = Command("demo-fail", "fails", folder, fail)
+stumbler = Command("demo-stumble", "has a mistake", nothing, stumble)
 sleeper = Command("demo-sleep", "sleeps", nothing, sleep)
 hanger = Command("demo-hang", "hangs", nothing, hang)
 loser = Command("demo-lose", "loses Ctrl-C", nothing, lose)
@@ -149,6 +154,7 @@ ENTRIES = """[bray.commands]
 demo-show = bray_demo:shower
 demo-need = bray_demo:needer
 demo-fail = bray_demo:failer
+demo-stumble = bray_demo:stumbler
 demo-sleep = bray_demo:sleeper
 demo-note = bray_demo:noter
 demo-warn = bray_demo:warner
@@ -177,6 +183,7 @@ print("loaded", flush=True)
 def install(folder: Path, entries: str) -> dict[str, str]:
     """Make a distribution `bray-demo` and return the environment that finds it."""
     (folder / "bray_demo.py").write_text(COMMANDS)
+    (folder / "mistaken.py").write_text("def stumble(): {}['rates']\n")  # a user's
     info = folder / "bray_demo-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bray-demo\nVersion: 1.0\n")
@@ -278,10 +285,22 @@ def test_an_error_of_ours_is_one_line(environment: dict[str, str]) -> None:
     assert done.stderr == "error: rate: expected more than 0, got -1\n"
 
 
-def test_debug_shows_where_it_came_from(environment: dict[str, str]) -> None:
-    done = bray({**environment, "BRAY_DEBUG": "1"}, "demo-fail")
+def test_a_mistake_in_code_of_a_user_is_one_line_that_says_where(
+    environment: dict[str, str],
+) -> None:
+    done = bray(environment, "demo-stumble")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: your code raised KeyError: 'rates' (mistaken.py, line 1, in stumble): "
+        "BRAY_DEBUG=1 shows the whole traceback, as the bray.log of a trial does\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["fail", "stumble"])
+def test_debug_shows_where_it_came_from(environment: dict[str, str], name: str) -> None:
+    done = bray({**environment, "BRAY_DEBUG": "1"}, f"demo-{name}")
     assert "Traceback" in done.stderr
-    assert "in fail" in done.stderr
+    assert f"in {name}" in done.stderr
 
 
 def interrupt(
@@ -437,7 +456,7 @@ def test_a_full_disk_is_no_traceback(environment: dict[str, str]) -> None:
     done = by_entry(environment, "> /dev/full")
     assert done.returncode == 2
     assert done.stderr == (
-        "error: [Errno 28] No space left on device\nmake room, or write elsewhere\n"
+        "error: [Errno 28] No space left on device: make room, or write elsewhere\n"
     )
 
 

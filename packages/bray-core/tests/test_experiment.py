@@ -76,6 +76,8 @@ def test_other_settings_are_the_trials_once_the_launch_goes_on(tmp_path: Path) -
     assert settings(trial) == {"rate": 3}
     assert yaml.safe_load((going.launch / "config.before.yaml").read_text()) == {"rate": 1}
     going.close(ValueError("later"))
+    logged = (trial / "bray.log").read_text()
+    assert "ends, failed: ValueError: later\nValueError: later\n" in logged
     going.settle()
     assert settings(trial) == {"rate": 3}
     same = Experiment.open(tmp_path, "trial", {"rate": 3})

@@ -142,7 +142,9 @@ def test_an_environment_that_raises_fails_its_sample() -> None:
         return SimpleNamespace(reset=lambda seed: 1 / 0)
 
     where = r"reset: ZeroDivisionError: .* \(test_text_conversations\.py, line \d+, in <lambda>\)"
-    with pytest.raises(BrayError, match=f"every conversation failed: {where}"):
+    with pytest.raises(
+        BrayError, match=f"every conversation failed: the log says why, at last {where}"
+    ):
         played(Model(), broken)
 
 
@@ -282,13 +284,13 @@ def test_messages_that_a_template_refuses_fail_their_sample(
             self.left = 2
             return [{"role": "system", "content": "c"}]
 
-    with pytest.raises(BrayError, match="every conversation failed: "):
+    with pytest.raises(BrayError, match="every conversation failed: the log says why"):
         played(Strict(), Begins)
     assert "messages: SpecError: messages: the template refuses them: no system role" in caplog.text
 
 
 def test_first_prompts_beyond_the_context_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(BrayError, match="every conversation failed: "):
+    with pytest.raises(BrayError, match="every conversation failed: the log says why"):
         played(Model(4))
     words = "its first prompt has 4 tokens, which leave no room in the context of 4: shorten it"
     assert words in caplog.text

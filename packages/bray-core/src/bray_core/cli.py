@@ -51,8 +51,9 @@ _main_thread = 0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code.
 
-    A `BrayError` becomes one line on standard error and exit code 2 (`BRAY_DEBUG=1` shows where
-    it came from); Ctrl-C, SIGTERM and SIGHUP end with 130 after the command has cleaned up.
+    A `BrayError`, and what code of a user raised, become one line on standard error and exit code
+    2 (`BRAY_DEBUG=1` shows where it came from); Ctrl-C, SIGTERM and SIGHUP end with 130 after the
+    command has cleaned up.
     """
     before = _handle(end_at_once)  # nothing is there yet that would have to be cleaned up
     hook = sys.unraisablehook
@@ -79,7 +80,7 @@ def _run(options: Namespace) -> int:
     try:
         _handle(_interrupt)
         code: int = options.command.run(options)
-        sys.stdout.flush()
+        print(end="", flush=True)
         check_interrupted()  # by a signal that the command has lost
     except KeyboardInterrupt as interrupt:
         _stop(interrupt)
@@ -92,13 +93,15 @@ def _run(options: Namespace) -> int:
         if _interrupted_s is not None:  # a library may turn the interrupt into an error of its own
             _stop(error)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            error.add_note("make room, or write elsewhere")
+            words: str | None = f"{error}: make room, or write elsewhere"
             _drop_output()
-        elif not isinstance(error, BrayError):
+        else:
+            words = str(error) if isinstance(error, BrayError) else _words_of_others(error)
+        if words is None:  # a fault of bray's own, or of a library that it called
             raise
         from bray_core.files.escaping import escape_unprintable_lines
 
-        sys.stderr.write(f"error: {escape_unprintable_lines(str(error))}\n")
+        sys.stderr.write(f"error: {escape_unprintable_lines(words)}\n")
         _say_notes(error)
         return EXIT_ERROR
     return code
@@ -110,6 +113,16 @@ def _drop_output() -> None:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _words_of_others(error: Exception) -> str | None:
+    """Return in one line what code of a user raised; None of what bray or a library alone did."""
+    from bray_core.process.raised_words import place_of_others, raised_words
+
+    if place_of_others(error) is None:
+        return None
+    where = "BRAY_DEBUG=1 shows the whole traceback, as the bray.log of a trial does"
+    return f"your code raised {raised_words(error)}: {where}"
 
 
 def _stop(how: BaseException) -> NoReturn:

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from bray_core.config import to_mapping
-from bray_core.errors import AlreadyExistsError, CodecError, ConfigError
+from bray_core.errors import AlreadyExistsError, BrayError, CodecError, ConfigError
 from bray_core.files.saved_file import write_atomic
 from bray_core.files.trial_folders import BEFORE, CONFIG, newest_launch
 from bray_core.trials.launch_record import RECORD, LaunchRecord
@@ -141,7 +141,10 @@ class Experiment:
         try:
             self.record = self.record.ended(error)
             why = f": {self.record.error}" if self.record.error else ""
-            logger.info("launch %s ends, %s%s", self.launch.name, self.record.ending, why)
+            ending = (self.launch.name, self.record.ending, why)
+            # An error of ours says what is wrong; of any other it takes the way to it.
+            is_told = not isinstance(error, Exception) or isinstance(error, BrayError)
+            logger.info("launch %s ends, %s%s", *ending, exc_info=None if is_told else error)
             write_atomic(self.launch / RECORD, self.record.to_json())
         except OSError as failure:  # a full disk must not hide what ended the launch
             logger.warning("%s: cannot be written: %s", self.launch / RECORD, failure)

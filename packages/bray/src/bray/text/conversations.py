@@ -104,7 +104,9 @@ class ConversationRounds:
             metrics.record("text/failed_conversations", failed, kind="count")
         self._has_worked |= failed < len(begun)
         if not self._has_worked:
-            raise BrayError(f"environment: every conversation failed: {self._why}")
+            raise BrayError(
+                f"environment: every conversation failed: the log says why, at last {self._why}"
+            )
         for one in begun:
             if not one.has_failed:
                 self._free.append(one.environment)
