@@ -80,7 +80,7 @@ def _run(options: Namespace) -> int:
     try:
         _handle(_interrupt)
         code: int = options.command.run(options)
-        print(end="", flush=True)
+        sys.stdout.flush()
         check_interrupted()  # by a signal that the command has lost
     except KeyboardInterrupt as interrupt:
         _stop(interrupt)
