@@ -141,10 +141,8 @@ def test_an_environment_that_raises_fails_its_sample() -> None:
     def broken() -> Any:
         return SimpleNamespace(reset=lambda seed: 1 / 0)
 
-    where = r"at last reset: ZeroDivisionError: .* \(test_text_conversations\.py, line \d+, in <lambda>\)"
-    with pytest.raises(
-        BrayError, match=f"every conversation failed: the log says why, {where}"
-    ):
+    where = r"at last reset: ZeroDiv.* \(test_text_conversations\.py, line \d+, in <lambda>\)"
+    with pytest.raises(BrayError, match=f"every conversation failed: the log says why, {where}"):
         played(Model(), broken)
 
 
