@@ -239,7 +239,7 @@ def test_a_process_whose_hub_has_gone_goes_on(
     hub, _, _ = made
     hub.close()
     hub.close()
-    assert not caplog.records, "no connection ends in an error"
+    assert all(one.levelname == "INFO" for one in caplog.records), "no connection ends in an error"
     worker.ask("setattr(uplink, '_QUERY_S', 0.1)")
     assert "did not answer within 0.1 s" in worker.ask("metrics.query('a/b', 60)")
     worker.ask("[metrics.record('a/x', 1.0) for _ in range(5000)]")
