@@ -194,15 +194,20 @@ class TestStepBudget:
         budget.refund(3)
         assert [budget.try_acquire() for _ in range(4)] == [True] * 3 + [False]
 
-    def test_nothing_is_lent_while_the_trainer_trains(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        model = Versions()
+    def with_a_lent_step(self, model: Versions) -> StepBudget:
+        """Return a budget of four steps with three recorded, and one and a lent one taken."""
         budget = StepBudget(4, model)  # type: ignore[arg-type]
         budget.take(4)
         budget.note_pushed(3)
         assert budget.lend(), "a step is missing, which another session may hold"
         budget.take(1)
+        return budget
+
+    def test_nothing_is_lent_while_the_trainer_trains(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = Versions()
+        budget = self.with_a_lent_step(model)
         budget.note_pushed(1)
         assert not budget.lend(), "all of the version is recorded; the lent step is open"
         model.publish()
@@ -238,11 +243,7 @@ class TestStepBudget:
         self, late: list[int], left: int
     ) -> None:
         model = Versions()
-        budget = StepBudget(4, model)  # type: ignore[arg-type]
-        budget.take(4)
-        budget.note_pushed(3)
-        assert budget.lend()
-        budget.take(1)
+        budget = self.with_a_lent_step(model)
         model.publish()
         assert budget.left == 3, "a step may have been left for the next replay"
         for steps in late:

@@ -202,8 +202,13 @@ def command(*arguments: str) -> list[str]:
 
 
 def bray(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return ended(environment, command(*arguments))
+
+
+def ended(environment: dict[str, str], words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
     return subprocess.run(
-        command(*arguments),
+        words,
         capture_output=True,
         text=True,
         timeout=60,
@@ -432,14 +437,7 @@ def by_entry(environment: dict[str, str], redirection: str) -> subprocess.Comple
     """Run a command that prints, as its script does, with an output that a shell has prepared."""
     program = "from bray_core.entry import main; raise SystemExit(main())"
     words = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", program]
-    return subprocess.run(
-        [*words, "demo-chat"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=environment,
-    )
+    return ended(environment, [*words, "demo-chat"])
 
 
 def test_an_output_without_some_characters_gets_their_numbers(environment: dict[str, str]) -> None:

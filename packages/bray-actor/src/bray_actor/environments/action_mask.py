@@ -34,14 +34,14 @@ def with_action_mask(env: Any, name: str, key: str) -> Any:
     Raises:
         BrayError: the environment cannot be reset; says why.
     """
-    if not has_no_mask(env):
+    if not lacks_mask(env):
         return env
     if key not in _has_mask:
         _has_mask[key] = _tells_mask(env, name)
     return ActionMaskObservation(env) if _has_mask[key] else env
 
 
-def has_no_mask(env: Any) -> bool:
+def lacks_mask(env: Any) -> bool:
     """Return whether an environment has choices, and observations without a mask of them."""
     space = env.observation_space
     is_shown = isinstance(space, spaces.Dict) and MASK in space.spaces

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 
-from bray_actor.environments.action_mask import MASK, has_no_mask
+from bray_actor.environments.action_mask import MASK, lacks_mask
 from bray_actor.environments.error_limit import ERROR, Renewal
 from bray_actor.environments.error_words import RAISED
 from bray_actor.environments.outcomes import (
@@ -47,7 +47,7 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
         self._renewal = Renewal(make, name, reports=reports)
         self._last: Any = None
         self._is_fit = at_a_glance(self.env.observation_space)
-        self._late_mask = MASK if reads_masks and has_no_mask(self.env) else None
+        self._late_mask = MASK if reads_masks and lacks_mask(self.env) else None
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take an action; where that fails the episode is truncated."""
