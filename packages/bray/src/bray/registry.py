@@ -13,6 +13,7 @@ import importlib
 import os
 import pkgutil
 import sys
+from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -107,6 +108,28 @@ def find(group: str, name: str, base: type[Any] | None = None) -> Any:
             f"{word}: {name!r} is installed, but cannot be loaded: {error}"
         ) from error
     return _checked(word, name, found, base)
+
+
+def check_call(where: str, called: Any, places: Sequence[str], names: Sequence[str] = ()) -> None:
+    """Refuse a method of what was named that cannot be called as bray calls it.
+
+    Args:
+        where: what is wrong and what was expected, for the message.
+        called: the method, bound as it will be.
+        places: names of the arguments that are given by their places.
+        names: arguments that are given by their names.
+
+    Raises:
+        ConfigError: it does not take them; says what it takes.
+    """
+    import inspect  # none of what is only looked up needs it
+
+    signature = inspect.signature(called)
+    try:
+        signature.bind(*places, **dict.fromkeys(names))
+    except TypeError as error:
+        wanted = ", ".join([*places, *["*"] * bool(names), *names])
+        raise ConfigError(f"{where} that takes ({wanted}), got {signature}") from error
 
 
 def _own(group: str) -> list[str]:

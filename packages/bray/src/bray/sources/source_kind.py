@@ -6,7 +6,6 @@ an installed distribution declares it as an entry point of `bray.sources`.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -171,15 +170,8 @@ def _check_calls(kind: str, found: type[SourceKind[Any]]) -> None:
         ("runner", ("seats",), ("quotas", "seed", "worker")),
         ("evaluate", ("seats",), ("agents", "episodes", "seed")),
     ):
-        signature = inspect.signature(getattr(unmade, method))
-        try:
-            signature.bind(*places, **dict.fromkeys(names))
-        except TypeError as error:
-            wanted = ", ".join([*places, *["*"] * bool(names), *names])
-            raise ConfigError(
-                f"source: {kind!r}: {method}: expected a method that takes ({wanted}), "
-                f"got {signature}"
-            ) from error
+        where = f"source: {kind!r}: {method}: expected a method"
+        registry.check_call(where, getattr(unmade, method), places, names)
 
 
 def _check_config(kind: str, config: Any) -> None:

@@ -296,21 +296,15 @@ def _check_loss(name: str, trainer: Any, loss: Callable[..., Any]) -> None:
 
 def _check_calls(name: str, algorithm: type[Algorithm[Any]]) -> None:
     """Refuse methods that cannot be called as they are called before anything is made."""
-    of_class = "a class method "
+    of_class = "a class method"
     for method, kind, called, arguments in (
-        ("__init__", "one ", algorithm, ("parts",)),
+        ("__init__", "one", algorithm, ("parts",)),
         ("defaults", of_class, algorithm.defaults, ("task",)),
         ("variant_defaults", of_class, algorithm.variant_defaults, ("variant", "task")),
         ("config_of", of_class, algorithm.config_of, ("part",)),
     ):
-        signature = inspect.signature(called)
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            raise ConfigError(
-                f"algorithm: {name!r}: {method}: expected {kind}that takes "
-                f"({', '.join(arguments)}), got {signature}"
-            ) from error
+        where = f"algorithm: {name!r}: {method}: expected {kind}"
+        registry.check_call(where, called, arguments)
 
 
 def task_id(task: str) -> str:
