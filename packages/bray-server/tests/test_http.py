@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import re
+import signal
 import socket
 import threading
 import time
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from server_services import Counter, Echo
+from server_services import Counter, Echo, Launch
 
 from bray_core.errors import DeadlineError
 from bray_server import Client, Limits, ServerThread
@@ -152,6 +153,20 @@ def test_a_request_that_never_becomes_whole_is_ended(server: ServerThread) -> No
             assert b"408" in reply.split(b"\r\n")[0]
             assert json.loads(bodies(reply)[0][1])["error"]["code"] == "deadline"
         assert client.tick("other", b"") == b"1"
+
+
+def test_what_came_while_the_server_stood_still_came_in_time(launch: Launch) -> None:
+    server, addresses = launch("Counter", http_port=0, limits={"receive_timeout_s": 0.4})
+    request = step("start", "s", b"body", LAST)
+    with socket.create_connection(("127.0.0.1", int(addresses[1].rpartition(":")[2])), 5) as raw:
+        raw.sendall(request[:-4])
+        time.sleep(0.1)  # its head is read
+        server.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        raw.sendall(request[-4:])
+        time.sleep(0.8)
+        server.send_signal(signal.SIGCONT)
+        assert raw.recv(1000).startswith(b"HTTP/1.1 200")
 
 
 def test_a_slow_trickle_does_not_extend_the_deadline(server: ServerThread) -> None:

@@ -274,10 +274,20 @@ class Connection(asyncio.Protocol, ABC):
         if self._transport is not None:
             self._transport.abort()
 
-    def check_time(self, now: float) -> None:
-        """End the connection if it stalls; called now and then by the server."""
+    def check_time(self, now: float, late_s: float) -> None:
+        """End the connection if it stalls; called now and then by the server.
+
+        Args:
+            now: Seconds of the monotonic clock.
+            late_s: How much later than planned the server looks: so long it stood still itself,
+                and what came meanwhile is not read yet. No client answers for that time.
+        """
         if self._transport is None:
             return
+        self._read_at = min(now, self._read_at + late_s)
+        self.last_received = min(now, self.last_received + late_s)
+        if self.partial_since is not None:
+            self.partial_since = min(now, self.partial_since + late_s)
         limits = self.limits
         self._count_unsent()
         before = self._unsent_bytes, self._unread_bytes

@@ -53,13 +53,13 @@ class HttpConnection(HttpReader):
         self._answer_at_once = host.dispatcher.direct.answer
         self._streamed: StreamedReply | None = None
 
-    def check_time(self, now: float) -> None:
+    def check_time(self, now: float, late_s: float) -> None:
         """End the connection if it stalls, or if the client only seemed to be half closed.
 
         A client that closed its side and one that is gone look alike until something is sent to
         them: an interim reply, which every client of HTTP/1.1 ignores.
         """
-        super().check_time(now)
+        super().check_time(now, late_s)
         self._probe()
 
     def eof_received(self) -> bool:

@@ -224,10 +224,10 @@ class Server:
     async def _check_connections(self) -> None:
         every = min(self.limits.receive_timeout_s, self.limits.send_timeout_s) / 4
         while True:
-            await asyncio.sleep(every)
+            late_s = await _sleep(every)
             now = time.monotonic()
             for connection in list(self.connections):
-                connection.check_time(now)
+                connection.check_time(now, late_s)
 
     async def _give_memory_back(self) -> None:
         """Return the memory of large requests to the system, once no more of them come."""
@@ -241,8 +241,8 @@ class Server:
 
     async def _reap(self) -> None:
         while True:
-            await asyncio.sleep(self.limits.idle_timeout_s / 4)
-            await self.sessions.reap_idle()
+            late_s = await _sleep(self.limits.idle_timeout_s / 4)
+            await self.sessions.reap_idle(late_s)
             if self._group is not None:
                 await self._group.sweep()
 
@@ -280,3 +280,14 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listeners.clear()
+
+
+async def _sleep(duration_s: float) -> float:
+    """Sleep, and return how many seconds later than planned the sleep ended.
+
+    So long the process was stopped, or its loop was held up: a tick that blocks, a machine that
+    was suspended. uvloop calls what is due before it reads what came meanwhile.
+    """
+    due = time.monotonic() + duration_s
+    await asyncio.sleep(duration_s)
+    return max(0.0, time.monotonic() - due)

@@ -397,10 +397,19 @@ class Sessions:
         """Abort the sessions bound to a connection that is gone."""
         await self._abort(self._table.owned_by(owner), "disconnected")
 
-    async def reap_idle(self) -> None:
-        """Abort sessions that have been idle for too long. Call it from time to time."""
+    async def reap_idle(self, late_s: float) -> None:
+        """Abort sessions that have been idle for too long. Call it from time to time.
+
+        Args:
+            late_s: How much later than planned it is called: so long the server stood still itself,
+                which no session answers for.
+        """
         self._log.flush()
-        oldest = time.monotonic() - self._limits.idle_timeout_s
+        now = time.monotonic()
+        if late_s > 0:
+            for entry in self.entries.values():
+                entry.last_used = min(now, entry.last_used + late_s)
+        oldest = now - self._limits.idle_timeout_s
         idle = [(s, e) for s, e in self.entries.items() if not e.busy and e.last_used < oldest]
         await self._abort(idle, "idle for too long")
 
