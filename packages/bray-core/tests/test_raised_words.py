@@ -23,7 +23,7 @@ def boom():
 
 @pytest.fixture
 def code(tmp_path: Path):
-    path = tmp_path / f"code_{tmp_path.name}.py"
+    path = tmp_path / f"bray_{tmp_path.name}.py"  # a user's, whatever its name
     path.write_text(CODE)
     return import_user_file(path)
 

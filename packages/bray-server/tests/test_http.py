@@ -19,12 +19,20 @@ from server_services import Counter, Echo, Launch
 from bray_core.errors import DeadlineError
 from bray_server import Client, Limits, ServerThread
 
-LIMITS = Limits(max_body_bytes=1000, max_header_bytes=2000, receive_timeout_s=0.4)
+LIMITS = Limits(max_body_bytes=1000, max_header_bytes=2000)
 
 
 @pytest.fixture
 def server() -> Iterator[ServerThread]:
     thread = ServerThread(Counter, http_port=0, limits=LIMITS)
+    yield thread
+    thread.close(0)
+
+
+@pytest.fixture
+def hasty() -> Iterator[ServerThread]:
+    """Serve clients that have to be quick."""
+    thread = ServerThread(Counter, http_port=0, limits=Limits(receive_timeout_s=0.4))
     yield thread
     thread.close(0)
 
@@ -145,11 +153,11 @@ def test_nonsense_is_refused_by_name(
     assert b"X-Request-Id: " in reply, "an error can be found again in the log"
 
 
-def test_a_request_that_never_becomes_whole_is_ended(server: ServerThread) -> None:
-    with Client(server.addresses[1]) as client:
+def test_a_request_that_never_becomes_whole_is_ended(hasty: ServerThread) -> None:
+    with Client(hasty.addresses[1]) as client:
         client.start("other")
         for begun in (b"", b"POST /st", step("start", "s", b"body")[:-1]):
-            reply = talk(server, begun)
+            reply = talk(hasty, begun)
             assert b"408" in reply.split(b"\r\n")[0]
             assert json.loads(bodies(reply)[0][1])["error"]["code"] == "deadline"
         assert client.tick("other", b"") == b"1"
@@ -169,9 +177,9 @@ def test_what_came_while_the_server_stood_still_came_in_time(launch: Launch) -> 
         assert raw.recv(1000).startswith(b"HTTP/1.1 200")
 
 
-def test_a_slow_trickle_does_not_extend_the_deadline(server: ServerThread) -> None:
+def test_a_slow_trickle_does_not_extend_the_deadline(hasty: ServerThread) -> None:
     request = step("start", "slow")
-    with socket.create_connection(("127.0.0.1", port_of(server)), 5) as raw:
+    with socket.create_connection(("127.0.0.1", port_of(hasty)), 5) as raw:
         raw.settimeout(0.03)
         reply = b""
         for byte in request * 10:

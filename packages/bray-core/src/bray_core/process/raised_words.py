@@ -63,5 +63,6 @@ def _is_of_others(frame: FrameType) -> bool:
 
 
 def _is_of_bray(frame: FrameType) -> bool:
-    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    """Return whether a line is of a package of bray; a lone file `bray_….py` is its user's."""
+    package = str(frame.f_globals.get("__package__") or "").partition(".")[0]
     return package == "bray" or package.startswith("bray_")
