@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,63 @@ from bray_core.process import machine
 
 def test_this_process_may_use_a_core() -> None:
     assert machine.num_cores() >= 1
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores", "memory"),
+    [
+        ("0::/", {"cpu.max": "250000 100000", "memory.max": "4096"}, 2, 4096),
+        ("0::/", {"cpu.max": "50000 100000", "memory.max": "max"}, 1, None),
+        ("0::/", {"cpu.max": "max 100000"}, None, None),
+        ("0::/", {"cpu.max": "900000000 100000", "memory.max": f"{1 << 60}"}, None, None),
+        (
+            "0::/system.slice/game.service",
+            {
+                "system.slice/cpu.max": "300000 100000",
+                "system.slice/game.service/cpu.max": "max 100000",
+                "system.slice/game.service/memory.max": "8192",
+                "system.slice/other.service/cpu.max": "100000 100000",
+            },
+            3,
+            8192,
+        ),
+        ("0::/docker/of_the_host", {"cpu.max": "200000 100000"}, 2, None),
+        (
+            "5:cpu,cpuacct:/docker/1\n4:memory:/docker/1\n0::/",
+            {
+                "cpu/cpu.cfs_quota_us": "150000",
+                "cpu/cpu.cfs_period_us": "50000",
+                "memory/memory.limit_in_bytes": "12288",
+            },
+            3,
+            12288,
+        ),
+        ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "1000"}, None, None),
+        ("", {}, None, None),
+    ],
+)
+def test_a_container_has_what_its_control_groups_allow(
+    own: str,
+    files: dict[str, str],
+    cores: int | None,
+    memory: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path)
+    monkeypatch.setattr(machine, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: range(64), raising=False)
+    assert machine.num_cores() == (cores or 64)
+    all_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert machine.memory_bytes() == (memory or all_memory)
+    for given in ({}, {"OMP_NUM_THREADS": "7"}):
+        monkeypatch.setattr(machine.os, "environ", dict(given))
+        machine.limit_threads()
+        assert os.environ == (given or ({"OMP_NUM_THREADS": str(cores)} if cores else {}))
 
 
 @pytest.mark.parametrize(

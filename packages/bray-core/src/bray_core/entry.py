@@ -22,6 +22,9 @@ def main() -> int:
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, end_at_once)
     _let_outputs_take_all()
+    from bray_core.process.machine import limit_threads
+
+    limit_threads()
     from bray_core import cli
 
     code = cli.main()

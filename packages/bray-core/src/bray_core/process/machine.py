@@ -4,17 +4,63 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use: at least one.
+
+    A container or a service may be allowed less time than its cores have (Docker's `--cpus`,
+    Kubernetes' `limits.cpu`, systemd's `CPUQuota`): then it is the whole cores of that time.
+    """
+    return min([_num_seen_cores(), *_quotas()])
+
+
+def limit_threads() -> None:
+    """Let libraries start as many threads as there are cores to use; call it before their import.
+
+    OpenMP (torch, NumPy) counts the cores that it sees: in a container that may use two of 64 it
+    would start 64 threads, which then wait for each other.
+    """
+    if (cores := num_cores()) < _num_seen_cores():
+        os.environ.setdefault("OMP_NUM_THREADS", str(cores))
+
+
+def _num_seen_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _quotas() -> Iterator[int]:
+    for group in _groups("cpu"):
+        said = _read(group / "cpu.max").split()
+        said = said or [_read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+        if said[0].isdigit():  # else there is no limit: "max", -1
+            yield max(1, int(said[0]) // int(said[1]))
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's control group and of those around it (cgroups 1, 2)."""
+    for line in _read(_OWN_GROUPS).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or controller in controllers.split(","):
+            root = _GROUPS / controller if controllers else _GROUPS
+            own = root / path.lstrip("/")  # absent in a container that sees only its own group
+            yield from (group for group in (own, *own.parents) if group.is_relative_to(root))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
 
 
 @cache
@@ -28,6 +74,6 @@ def has_bf16() -> bool:
 def memory_bytes() -> int:
     """Return the machine's memory, or what a container may use of it."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")
-    said = limit.read_text().strip() if limit.exists() else "max"
-    return found if said == "max" else min(found, int(said))
+    names = ("memory.max", "memory.limit_in_bytes")
+    limits = [_read(group / name).strip() for group in _groups("memory") for name in names]
+    return min([found, *[int(limit) for limit in limits if limit.isdigit()]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from bray_core.nested import Nested
+from bray_core.process.machine import num_cores
 from bray_model.config import Backend, ModelConfig
 from bray_model.engines.definition import open_definition
 from bray_model.engines.engine import Engine
@@ -77,7 +77,7 @@ def table(
 
 def thread_counts() -> list[int]:
     """Return the numbers of threads worth trying here: powers of two up to the cores."""
-    cores = len(os.sched_getaffinity(0))
+    cores = num_cores()
     return [1 << power for power in range(cores.bit_length()) if 1 << power <= cores]
 
 
