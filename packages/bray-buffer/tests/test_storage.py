@@ -64,6 +64,8 @@ def test_a_file_is_replaced_whole(queue, segment, tmp_path):
         buffer.save(tmp_path / "queue")
     assert [path.name for path in tmp_path.iterdir()] == ["queue"]
     assert queue().load(tmp_path / "queue") == 3
+    (tmp_path / "other").touch()
+    assert (tmp_path / "queue").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_chunks_come_back_as_they_were_written_with_what_was_kept_beside(

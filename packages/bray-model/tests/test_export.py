@@ -97,6 +97,9 @@ def test_export_is_quiet_and_replaces_an_older_one(tmp_path, capfd, caplog):
         assert opened.version == 1
         assert opened(np.ones(4, np.float32)).tolist() == [5.0, 5.0]
     assert [entry.name for entry in target.parent.iterdir()] == ["export"]
+    (tmp_path / "other").touch()
+    modes = {path.stat().st_mode for path in target.iterdir()}
+    assert modes == {(tmp_path / "other").stat().st_mode}, "an image's user reads what root copied"
     assert capfd.readouterr() == ("", "")
     assert [r for r in caplog.records if r.levelno >= logging.WARNING and r.name != "asyncio"] == []
 

@@ -20,7 +20,6 @@ import itertools
 import json
 import os
 import struct
-import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +34,7 @@ from bray_core.errors import (
     NotFoundError,
     SpecError,
 )
-from bray_core.files.saved_file import check_format
+from bray_core.files.saved_file import beside, check_format
 from bray_core.layout import Block, Layout
 
 _FORMAT = 2
@@ -103,18 +102,17 @@ def _pieces(layout: Layout, chunks: Iterable[Block]) -> Iterator[Block]:
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that becomes `path` if the block ends well."""
-    prefix = f".{path.name}."
-    _remove_left_behind(path.parent, prefix)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    _remove_left_behind(path.parent, f".{path.name}.")
+    temporary = beside(path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
             os.fsync(file.fileno())
-            Path(temporary).replace(path)
+            temporary.replace(path)
     except BaseException as error:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in _FULL:
             raise CapacityError(
                 f"{path}: cannot be written: {error.strerror}: free some space or choose another "

@@ -32,6 +32,7 @@ def test_a_saved_folder_is_opened_by_transformers_and_by_bray(folder):
         [one] = model.generate([request])
     assert one.ids.tolist() == expected[0, len(ids) :].tolist()
     assert sorted(path.name for path in folder.parent.iterdir()) == ["saved"]
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1, "who reads one reads all"
 
 
 def test_a_saved_tokenizer_is_opened_as_it_was_where_transformers_has_a_class_for_the_model(

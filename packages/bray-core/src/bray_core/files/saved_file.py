@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,27 @@ from bray_core.errors import CodecError, FormatError
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file whole: a crash leaves the old content or the new one, never a part."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a file whole: a crash leaves the old content or the new one, never a part.
+
+    Who may read it stays as it was; a new file is as any that the process opens (umask).
+    """
+    temporary = beside(path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+            if path.exists():
+                os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def beside(path: Path) -> Path:
+    """Return a hidden path of no file yet in the folder of a file, to write what replaces it."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
 
 
 def check_format(path: Path, content: Mapping[str, Any], newest: int) -> int:

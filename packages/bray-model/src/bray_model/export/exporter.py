@@ -215,7 +215,8 @@ def _write_exchange(folder: Path, comparison: ExportComparison, written: Written
     """
     engine, signature = comparison.module, comparison.definition.signature
     (folder / EXCHANGE).write_bytes(written.exchange)
-    safetensors.numpy.save_file(dict(engine.views()), folder / WEIGHTS)
+    # `save_file` of safetensors would let nobody but its owner read the file.
+    (folder / WEIGHTS).write_bytes(safetensors.numpy.save(dict(engine.views())))
     engine.scale(_OTHER_WEIGHTS)
     weights = engine.views()
     try:

@@ -88,10 +88,8 @@ class TemplateFiles:
         loading.parse(text, name)
         with self._lock:  # two pages that save at once: the second sees the first one's stamp
             self._refuse_changed(path, stamp)
-            mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
             try:
                 write_atomic(path, data)
-                path.chmod(mode)
             except OSError as error:
                 raise ConfigError(f"file: cannot write {path}: {error.strerror}") from error
         return self.open(name)
