@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import re
 
 import numpy as np
@@ -8,6 +10,7 @@ import torch
 
 from bray_core.cli import main
 from bray_core.errors import ExportError
+from bray_core.files import output_file
 from bray_model import Manifest, Model
 from bray_model.export import bench
 from bray_model.export.bench import ForwardMeasurement, recommend
@@ -56,6 +59,18 @@ def test_a_quantised_graph_must_decide_alike_and_pay(rate, agreement, backend, b
     ]
     found = recommend(measurements, agreement)
     assert found == ServeRecommendation(num_threads=1, max_batch_size=batch, backend=backend)
+
+
+def test_bench_measures_nothing_that_it_could_not_note(export_copy, capsys, monkeypatch):
+    def refuse(**_):  # root writes everywhere
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(output_file.tempfile, "TemporaryFile", refuse)
+    assert main(["bench", str(export_copy), "--seconds", "1000"]) == 2
+    printed = capsys.readouterr()
+    assert f"cannot write into {export_copy}: Permission denied" in printed.err
+    assert "--dry-run writes nothing" in printed.err
+    assert printed.out == ""
 
 
 def test_bench_notes_what_serve_then_takes(export_copy, capsys, monkeypatch):

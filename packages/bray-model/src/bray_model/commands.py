@@ -128,6 +128,7 @@ def _bench_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    from bray_core.files.output_file import check_output_folder
     from bray_core.files.saved_file import write_atomic
     from bray_model.export.bench import measure_export, recommend, table
     from bray_model.export.export_folder import find_export, read_report
@@ -137,6 +138,8 @@ def _bench(options: argparse.Namespace) -> int:
         raise ConfigError(f"--seconds: expected more than 0, got {options.seconds}")
     export = find_export(options.path)
     manifest = Manifest.read(export)
+    if not options.dry_run:
+        check_output_folder("PATH (--dry-run writes nothing)", export)
     agreement = read_report(export).agreement()
     answering, published = measure_export(export, manifest, options.seconds)
     found = recommend(answering, agreement)
