@@ -37,6 +37,7 @@ EVERY_KIND = spaces.Dict(
         "several": spaces.MultiDiscrete([2, 4], start=[1, 5]),
         "flags": spaces.MultiBinary(3),
         "reals": spaces.Box(-2.0, 3.0, (2, 2), np.float32),
+        "real": spaces.Box(-2.0, 3.0, (), np.float32),
         "pair": spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,), np.float64)]),
     }
 )

@@ -81,8 +81,8 @@ def _to_set(space: LeafSpace, value: Any, path: str) -> Nested:
 def to_action(space: Nested, answer: Nested) -> Any:
     """Return an actor's answer as the action that an environment takes.
 
-    A single choice is a number of numpy, several parts in order are a tuple; reals lie within
-    their bounds.
+    A single choice is a number of numpy, several parts in order are a tuple; reals are an array, be
+    it of no dimensions, and lie within their bounds.
 
     Args:
         space: nested `LeafSpace`s.
@@ -100,4 +100,5 @@ def to_action(space: Nested, answer: Nested) -> Any:
     elif space.kind != "binary":
         low, high = space.bounds()
         array = np.clip(array, low, high)
-    return array.astype(space.dtype)[()]
+    array = np.asarray(array, space.dtype)
+    return array[()] if space.kind == "category" else array
