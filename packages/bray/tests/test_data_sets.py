@@ -280,6 +280,32 @@ def test_steps_that_nothing_can_learn_from_are_named(
     buffer.close()
 
 
+def test_actions_beyond_their_bounds_are_clipped_and_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounds = gymnasium.spaces.Box(np.float32([-2, 0.1]), np.float32([2, np.inf]))
+    mixed = gymnasium.spaces.Tuple((gymnasium.spaces.Discrete(3), bounds))
+    force = np.array([[2.0001, 0.1], [-2, 7e9], [0, 0]])  # rounded at a bound, within, beyond
+    clipped = [[2, 0.1], [-2, 7e9], [0, 0.1]]
+    for space, action, wanted in (
+        (bounds, force, clipped),
+        (mixed, (np.int64([2, 0, 1]), force), np.column_stack(([2, 0, 1], clipped))),
+    ):
+        caplog.clear()
+        made = _episode(action=action)[1:] * 2
+        monkeypatch.setattr(python_episodes, "find_named_code", lambda *_, made=made: lambda: made)
+        spaces = of_gymnasium("here", gymnasium.spaces.Box(-9, 9, (4,)), space)
+        data = data_sets.open_data_set("objects:mine:function", spaces, gamma=GAMMA)
+        for unit in (1, 0):
+            found: Any = data.steps(unit, data_sets.DEMONSTRATION)
+            np.testing.assert_allclose(found["action"], np.float32(wanted))
+        (told,) = [record.getMessage() for record in caplog.records]
+        assert told.startswith(
+            "mine:function episode 1: step 2: action: expected 0.1 to inf, got 0: actions beyond "
+            "the bounds, here of 1 of 3 steps, are clipped to them, as in play"
+        )
+
+
 @pytest.mark.parametrize("flags", [[False, False, False], np.array([False, False, True]), None])
 def test_an_episode_says_once_whether_it_terminated(
     monkeypatch: pytest.MonkeyPatch, flags: Any

@@ -8,6 +8,7 @@ One is named by where it is: a folder of `Recorder`'s episodes, `minari:NAME`, a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +29,8 @@ from bray_core.action_vector import ActionVector
 from bray_core.errors import ConfigError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.spaces import Spaces
+
+logger = logging.getLogger(__name__)
 
 TRANSITION = ("observation", "action", "reward", "next_observation", "discount")
 """Leaves of a sample of offline reinforcement learning. The discount is γ, or 0 where the episode
@@ -102,7 +105,7 @@ class EpisodeFiles:
 
 
 class CheckedDataSet:
-    """A data set whose steps are looked at as they are read.
+    """A data set whose steps are looked at as they are read; one warning tells of clipped ones.
 
     Args:
         data: the data set.
@@ -112,6 +115,7 @@ class CheckedDataSet:
     def __init__(self, data: DataSet, check: StepCheck) -> None:
         self._data = data
         self._check = check
+        self._is_told = False
         self.num_units = data.num_units
 
     def steps(self, unit: int, leaves: Sequence[str]) -> Nested | None:
@@ -122,9 +126,15 @@ class CheckedDataSet:
         """
         try:
             found = self._data.steps(unit, leaves)
-            return None if found is None else self._check.checked(found)
+            if found is None:
+                return None
+            steps, words = self._check.clipped(self._check.checked(found))
         except SpecError as error:
             raise SpecError(f"{self.describe(unit)}: {error}") from error
+        if words and not self._is_told:
+            self._is_told = True
+            logger.warning("%s: %s", self.describe(unit), words)
+        return steps
 
     def describe(self, unit: int) -> str:
         """Return where a unit comes from."""

@@ -1,4 +1,7 @@
-"""Steps of a data set, looked at as they are read: one that nothing can learn from is named."""
+"""Steps of a data set, looked at as they are read: one that nothing can learn from is named.
+
+Actions beyond their bounds are clipped to them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from bray_core.spaces import Spaces
 
 _MAY_BE_NAN = "return"
 """Leaf that is NaN where an episode was cut: nobody knows it."""
+_ROUNDING = 1e-3
+"""Part of a bound by which an action may lie beyond it and nothing is said."""
 
 
 class StepCheck:
@@ -28,6 +33,7 @@ class StepCheck:
         actions = ActionVector(spaces.action, spaces.origin)
         self._is_one_choice = actions.is_one
         self._shapes = {path: leaf.shape for path, leaf in nested.items(spec)}
+        self._low, self._high = actions.low, actions.high
         greatest = np.asarray(actions.sizes, int) - 1
         self._greatest = {"action": greatest[0] if actions.is_one else greatest}
         """Greatest number of each choice; they begin at 0."""
@@ -59,6 +65,32 @@ class StepCheck:
                 wrong = (choices < 0) | (choices > greatest)
                 _refuse(path, choices, wrong, f"choices from 0 to {greatest}")
         return steps
+
+    def clipped(self, steps: Any) -> tuple[Nested, str]:
+        """Return the steps with the reals of their actions within the bounds, as play clips them.
+
+        Returns:
+            The steps, and what to say of those that lay beyond; empty where none did.
+        """
+        if not len(self._low):
+            return steps, ""
+        first = steps["action"].shape[1] - len(self._low)  # choices come before reals
+        reals = steps["action"][:, first:]
+        within = np.clip(reals, self._low, self._high).astype(reals.dtype)
+        ends = np.abs([self._low, self._high])
+        size = np.where(np.isfinite(ends), ends, 1.0).max(0)
+        is_beyond = np.abs(reals - within) > _ROUNDING * size
+        action = np.concatenate([steps["action"][:, :first], within], 1)
+        words = ""
+        if is_beyond.any():
+            step, at = np.argwhere(is_beyond)[0]
+            words = (
+                f"step {step}: action: expected {self._low[at]:g} to {self._high[at]:g}, got "
+                f"{reals[step, at]:g}: actions beyond the bounds, here of "
+                f"{is_beyond.any(1).sum()} of {len(reals)} steps, are clipped to them, as in play. "
+                "If they have another scale, rescale them in the data set"
+            )
+        return {**steps, "action": action}, words
 
 
 def _refuse(path: str, leaf: Any, is_wrong: Any, expected: str) -> None:
