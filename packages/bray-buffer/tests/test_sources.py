@@ -309,6 +309,10 @@ def test_no_end_and_no_samples():
         make(lambda: iter([]))
     with pytest.raises(SpecError, match=r"a whole epoch gave no batch: .* batch_size=3"):
         make([sample(0)], epochs=None, drop_last=True).pop()
+    config, layout = SourceConfig(batch_size=1, epochs=None), make([sample(0)]).layout
+    empty = SourceBuffer(Files([0, 0]), config, layout=layout)
+    with pytest.raises(SpecError, match=r"a whole epoch gave no batch: there is no sample in it$"):
+        empty.pop()
 
 
 def test_a_transform():

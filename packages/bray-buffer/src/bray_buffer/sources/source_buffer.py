@@ -184,10 +184,10 @@ class SourceBuffer(IterableBuffer):
         self._assembler.add(read)
         self._idle_epochs += read.ends_epoch
         if self._config.epochs is None and self._idle_epochs > 2:
-            raise SpecError(
-                "source: a whole epoch gave no batch: it is empty, or drop_last is set and there "
-                f"are fewer samples than batch_size={self._config.batch_size}"
-            )
+            why = "there is no sample in it"
+            if self._config.drop_last:
+                why = f"there are fewer samples than batch_size={self._config.batch_size}"
+            raise SpecError(f"source: a whole epoch gave no batch: {why}")
 
     def _begin_reading(self, position: SamplePosition) -> ReadAhead:
         source, config = self._source, self._config
