@@ -256,6 +256,7 @@ def _episode(**changed: Any) -> list[dict[str, Any]]:
         ({"reward": [0, np.nan, 1]}, "step 1: reward: expected finite numbers, got nan"),
         ({"observation": np.full((4, 4), np.inf)}, "step 0: observation: expected finite numbers"),
         ({"observation": np.zeros((4, 3))}, r"observation: expected the shape \[4\] of a step"),
+        ({"action": [0, 1, 0.5]}, "action: expected whole numbers, got 0.5"),
     ],
 )
 def test_steps_that_nothing_can_learn_from_are_named(
@@ -278,6 +279,63 @@ def test_steps_that_nothing_can_learn_from_are_named(
     with pytest.raises(SpecError, match=wanted):
         buffer.pop()
     buffer.close()
+
+
+def test_numbers_of_another_type_are_what_they_say(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whole numbers stand for reals, and whole reals for the numbers of an image."""
+    image = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+    reals = gymnasium.spaces.Box(-9, 9, (2,), np.float32)
+    for seen_space, number, wanted in ((reals, int, np.float32), (image, float, np.uint8)):
+        rows = [[number(at), number(1)] for at in range(3)]
+        made = [{"observation": rows, "action": [[1, 0], [0, 1]], "reward": [1, 0]}]
+        monkeypatch.setattr(python_episodes, "find_named_code", lambda *_, made=made: lambda: made)
+        spaces = of_gymnasium("here", seen_space, reals)
+        names = ["observation", "next_observation", "action"]
+        columns = [
+            pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(np.ravel(column)), 2)
+            for column in (rows[:2], rows[1:], [[1, 0], [0, 1]])
+        ]
+        columns += [[1, 0], [0, 0]]
+        pyarrow.parquet.write_table(
+            pyarrow.table(dict(zip([*names, "reward", "terminated"], columns, strict=True))),
+            tmp_path / "whole.parquet",
+        )
+        for where in ("objects:mine:function", str(tmp_path / "whole.parquet")):
+            buffer = data_sets.buffer_of(
+                where, spaces, leaves=data_sets.TRANSITION, gamma=GAMMA, batch_size=2, seed=1
+            )
+            batch = buffer.pop().tree
+            buffer.close()
+            assert batch["observation"].dtype == wanted
+            assert sorted(batch["next_observation"].tolist()) == [[1, 1], [2, 1]]
+    beyond = [{**made[0], "observation": [[0, 1], [0, 300], [0, 1]]}]
+    monkeypatch.setattr(python_episodes, "find_named_code", lambda *_: lambda: beyond)
+    data = data_sets.open_data_set("objects:mine:function", spaces, gamma=GAMMA)
+    with pytest.raises(SpecError, match="step 1: observation: expected whole numbers of uint8"):
+        data.steps(0, data_sets.TRANSITION)
+
+
+@pytest.mark.parametrize(
+    ("made", "fault"),
+    [
+        (7, "mine:function: expected a sequence of episodes, got int"),
+        (_episode(reward=1.0), r"episode 1: reward: expected one number for each step, .* \[\]"),
+        (_episode(action=[[0], [1, 2], [0]]), "episode 1: action: expected lists of one length"),
+        (_episode(action=["a", "b", "c"]), "episode 1: action: expected numbers, got <U1: "),
+        (
+            _episode(observation={"a": [None] * 4}),
+            "episode 1: observation/a: expected numbers, got object",
+        ),
+    ],
+)
+def test_objects_that_are_no_episodes_are_told_as_they_are_opened(
+    monkeypatch: pytest.MonkeyPatch, made: Any, fault: str
+) -> None:
+    monkeypatch.setattr(python_episodes, "find_named_code", lambda *_: lambda: made)
+    with pytest.raises(ConfigError, match=f"^data set: (mine:function )?{fault}"):
+        data_sets.open_data_set("objects:mine:function", SPACES, gamma=GAMMA)
 
 
 def test_actions_beyond_their_bounds_are_clipped_and_told_once(

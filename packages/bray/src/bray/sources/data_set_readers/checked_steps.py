@@ -32,7 +32,7 @@ class StepCheck:
     def __init__(self, spaces: Spaces, spec: Nested) -> None:
         actions = ActionVector(spaces.action, spaces.origin)
         self._is_one_choice = actions.is_one
-        self._shapes = {path: leaf.shape for path, leaf in nested.items(spec)}
+        self._specs = nested.flatten(spec)
         self._low, self._high = actions.low, actions.high
         greatest = np.asarray(actions.sizes, int) - 1
         self._greatest = {"action": greatest[0] if actions.is_one else greatest}
@@ -43,7 +43,9 @@ class StepCheck:
                     self._greatest[path] = np.reshape(np.asarray(leaf.sizes) - 1, leaf.shape)
 
     def checked(self, steps: Any) -> Nested:
-        """Return the steps, leaves `[n, …]`. A single choice may come as `[n, 1]`.
+        """Return the steps, leaves `[n, …]` in the types of the spaces.
+
+        A single choice may come as `[n, 1]`.
 
         Raises:
             SpecError: names the step, the leaf, what was expected and what it holds.
@@ -53,18 +55,29 @@ class StepCheck:
             steps = {**steps, "action": action[:, 0]}
         # What was seen next is seen at the step after it, too, and named there.
         for path, leaf in sorted(nested.items(steps), key=lambda one: one[0].startswith("next_")):
-            shape = self._shapes.get(path, leaf.shape[1:])
-            if leaf.shape[1:] != shape:
-                got = list(leaf.shape[1:])
-                raise SpecError(f"{path}: expected the shape {list(shape)} of a step, got {got}")
+            spec = self._specs.get(path)
+            if spec is not None and leaf.shape[1:] != spec.shape:
+                expected, got = list(spec.shape), list(leaf.shape[1:])
+                raise SpecError(f"{path}: expected the shape {expected} of a step, got {got}")
+            if leaf.dtype.kind not in "biuf":
+                raise SpecError(f"{path}: expected numbers, got {leaf.dtype}")
             if leaf.dtype.kind == "f" and path != _MAY_BE_NAN:
                 _refuse(path, leaf, ~np.isfinite(leaf), "finite numbers")
+            if spec is not None and spec.dtype.kind in "biu" and leaf.dtype != spec.dtype:
+                with np.errstate(invalid="ignore"):  # numbers that are too large
+                    is_other = leaf.astype(spec.dtype) != leaf
+                _refuse(path, leaf, is_other, f"whole numbers of {spec.dtype}")
             if (greatest := self._greatest.get(path)) is not None:
                 # Of an action with reals, too, the choices come first.
                 choices = leaf[:, : len(greatest)] if path == "action" and greatest.ndim else leaf
                 wrong = (choices < 0) | (choices > greatest)
                 _refuse(path, choices, wrong, f"choices from 0 to {greatest}")
-        return steps
+        # Numbers that are all whole, say, of a list, stand for reals, too.
+        typed = [
+            leaf.astype(self._specs[path].dtype, copy=False) if path in self._specs else leaf
+            for path, leaf in nested.items(steps)
+        ]
+        return nested.unflatten(steps, typed)
 
     def clipped(self, steps: Any) -> tuple[Nested, str]:
         """Return the steps with the reals of their actions within the bounds, as play clips them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,12 @@ class PythonEpisodes:
     def __init__(self, name: str, actions: ActionVector, gamma: float) -> None:
         function = find_named_code("data set", name, "module:function or file.py:function")
         self._name = name
-        self._episodes = list(function())
+        found = function()
+        if not isinstance(found, Iterable):
+            raise ConfigError(
+                f"data set: {name}: expected a sequence of episodes, got {type(found).__name__}"
+            )
+        self._episodes = list(found)
         self._actions = actions
         self._gamma = gamma
         self.num_units = len(self._episodes)
@@ -61,8 +66,17 @@ class PythonEpisodes:
                 f"data set: {self.describe(unit)}: expected terminated to be true or false, "
                 f"whether the last step ended the task, got {terminated!r:.100}"
             )
-        episode = self._episodes[unit] = {**episode, **{k: _arrays(episode[k]) for k in _KEYS}}
-        steps = len(episode["reward"])
+        try:
+            arrays = {key: _arrays(episode[key], key) for key in _KEYS}
+        except ValueError as error:
+            raise ConfigError(f"data set: {self.describe(unit)}: {error}") from error
+        if np.ndim(arrays["reward"]) != 1:
+            raise ConfigError(
+                f"data set: {self.describe(unit)}: reward: expected one number for each step, got "
+                f"an array of the shape {list(np.shape(arrays['reward']))}"
+            )
+        episode = self._episodes[unit] = {**episode, **arrays}
+        steps = len(arrays["reward"])
         for key, count in (("observation", steps + 1), ("action", steps)):
             for path, leaf in nested.items(episode[key]):
                 if len(np.atleast_1d(leaf)) != count:
@@ -100,8 +114,20 @@ class PythonEpisodes:
         return float(np.mean([np.sum(episode["reward"]) for episode in self._episodes]))
 
 
-def _arrays(value: Any) -> Nested:
-    """Return nested arrays: lists of numbers are arrays."""
+def _arrays(value: Any, path: str) -> Nested:
+    """Return nested arrays: lists of numbers are arrays.
+
+    Raises:
+        ValueError: there are no numbers, or the lists have several lengths; names the place.
+    """
     if isinstance(value, Mapping):
-        return {name: _arrays(one) for name, one in value.items()}
-    return tuple(map(_arrays, value)) if isinstance(value, tuple) else np.asarray(value)
+        return {name: _arrays(one, nested.join(path, name)) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_arrays(one, f"{path}[{at}]") for at, one in enumerate(value))
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{path}: expected lists of one length: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: expected numbers, got {array.dtype}: {value!r:.60}")
+    return array
