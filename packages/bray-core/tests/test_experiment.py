@@ -222,7 +222,7 @@ class TestRuntime:
         def refuse() -> None:
             raise OSError("no")
 
-        monkeypatch.setattr("bray_core.remote.cluster.init_ray", lambda address: True)
+        monkeypatch.setattr("bray_core.remote.cluster.init_ray", lambda *_, **__: True)
         monkeypatch.setattr("bray_core.remote.cluster.shutdown_ray", refuse)
         opened = runtime.init(tmp_path, "one", "ray")
         assert opened.runtime == "ray"

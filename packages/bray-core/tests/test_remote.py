@@ -490,6 +490,28 @@ print("alive")
     assert run(script, address, environment=environment).strip() == "alive"
 
 
+@pytest.mark.long
+def test_launches_on_one_cluster_have_parts_of_the_same_names(tmp_path: Path) -> None:
+    import ray
+
+    script = """
+import sys
+from bray_core import runtime
+from bray_core.remote.pool import WorkerPool
+with runtime.init(sys.argv[1], "beside", "ray", sys.argv[2]):
+    WorkerPool("trainer", dict)
+    print(len(WorkerPool.get("trainer").pids()))
+"""
+    from bray_core.remote.pool import WorkerPool
+
+    pool = WorkerPool("trainer", dict)
+    pids = pool.pids()
+    address = ray.get_runtime_context().gcs_address
+    assert run(script, str(tmp_path), address).strip() == "1"
+    assert pool.pids() == pids, "the end of the one is not that of the other"
+    pool.close()
+
+
 @pytest.mark.parametrize(("version", "is_new"), [("2.58.3", False), ("2.59.0", True)])
 def test_a_ray_without_tokens_is_refused(version: str, is_new: bool) -> None:
     from bray_core.remote.cluster import _check_version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -160,9 +161,9 @@ def _start_ray(address: str | None, restarts: RestartLimit | None) -> tuple[bool
         from bray_core.remote.cluster import init_ray, this_host
     except ImportError:
         raise MissingExtraError("runtime 'ray'", "bray-core", "ray") from None
-    if restarts is None:
-        return init_ray(address), this_host()
-    return init_ray(address, restarts=restarts), this_host()
+    # A namespace of its own: launches beside it on the cluster have parts of the same names.
+    namespace = f"bray-{os.urandom(8).hex()}"
+    return init_ray(address, restarts=restarts, namespace=namespace), this_host()
 
 
 def current() -> Runtime:

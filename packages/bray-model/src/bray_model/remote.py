@@ -74,7 +74,8 @@ class RemoteModel(ModelHandle["RemoteModel"]):
             callers on all nodes.
 
     Raises:
-        AlreadyExistsError: the cluster has a model of that name; `RemoteModel.get` looks it up.
+        AlreadyExistsError: the Ray namespace has a model of that name; `RemoteModel.get` looks it
+            up.
         SpecError: the example inputs do not fit the module.
         ConfigError: a setting is out of range.
     """
@@ -139,7 +140,7 @@ class RemoteModel(ModelHandle["RemoteModel"]):
         """Look up a model by name; clones are found by `get_clone` of their model.
 
         Raises:
-            NotFoundError: The cluster has no model of that name.
+            NotFoundError: The Ray namespace has no model of that name.
         """
         try:
             pool = WorkerPool.get(_pool_name(name))

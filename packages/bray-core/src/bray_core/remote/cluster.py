@@ -21,7 +21,6 @@ from bray_core.remote.signals import keep_sigterm_handler, release_sigterm
 
 logger = logging.getLogger(__name__)
 
-NAMESPACE = "bray"
 _OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _CONNECT_TIMEOUT_S = 30.0
 _OLDEST_RAY = (2, 59)
@@ -41,6 +40,7 @@ def init_ray(
     address: str | None = None,
     num_cpus: int | None = None,
     restarts: RestartLimit | None = None,
+    namespace: str = "bray",
 ) -> bool:
     """Connect to a Ray cluster, or start one on this machine; a second call is harmless.
 
@@ -49,6 +49,7 @@ def init_ray(
         num_cpus: CPUs of a cluster started here; None counts the machine's. Workers of bray claim
             few, so a small machine is enough.
         restarts: How often a worker of this process's pools may die; None takes the default.
+        namespace: Ray namespace in which the names of pools are unique, and looked up.
 
     Returns:
         Whether this call connected or started: then `shutdown_ray` undoes it.
@@ -64,7 +65,7 @@ def init_ray(
     if ray.is_initialized():
         return False
     options: dict[str, Any] = {
-        "namespace": NAMESPACE,
+        "namespace": namespace,
         "log_to_driver": False,
         "logging_level": logging.ERROR,
     }

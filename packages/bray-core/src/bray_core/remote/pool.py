@@ -23,7 +23,7 @@ from bray_core.errors import (
     WorkerLostError,
 )
 from bray_core.remote.calls import get_result, will_be_restarted
-from bray_core.remote.cluster import NAMESPACE, default_restart_limit, require_ray
+from bray_core.remote.cluster import default_restart_limit, require_ray
 from bray_core.remote.health import watch_pool
 from bray_core.remote.load_balancing import LoadBalancer, Strategy
 from bray_core.remote.restart_limit import RestartLimit
@@ -41,7 +41,7 @@ class WorkerPool:
     `close`, or until the pool that made them is garbage: keep it, handles do not.
 
     Args:
-        name: Name of the pool, unique in the cluster.
+        name: Name of the pool, unique in the Ray namespace that `init_ray` has joined.
         factory: Makes the instance of a worker; called again when Ray restarts it.
         args: Positional arguments of the factory.
         kwargs: Keyword arguments of the factory.
@@ -56,7 +56,7 @@ class WorkerPool:
             worker whose node is lost starts again on another.
 
     Raises:
-        AlreadyExistsError: The cluster has a pool of that name.
+        AlreadyExistsError: The namespace has a pool of that name.
         WorkerLostError: A worker died while it started (quotes what the factory raised), or the
             node does not exist.
         ClosedError: Ray is not running.
@@ -323,7 +323,7 @@ class WorkerPool:
 def _restore(name: str, size: int) -> WorkerPool:
     require_ray()
     try:
-        workers = [ray.get_actor(f"{name}/{i}", namespace=NAMESPACE) for i in range(size)]
+        workers = [ray.get_actor(f"{name}/{i}") for i in range(size)]
     except ValueError as error:
         raise NotFoundError(f"name: no pool named {name!r}") from error
     pool = WorkerPool.__new__(WorkerPool)

@@ -9,7 +9,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from bray_core.errors import AlreadyExistsError
 from bray_core.metrics import uplink
-from bray_core.remote.cluster import NAMESPACE
 from bray_core.remote.load_balancing import nodes_of_workers
 from bray_core.remote.restart_limit import RestartLimit
 from bray_core.remote.worker_process import RemoteWorker
@@ -44,10 +43,9 @@ def start_workers(
         spread: Whether the workers are shared out over the nodes in proportion to their CPUs.
 
     Raises:
-        AlreadyExistsError: The cluster has a pool of that name.
+        AlreadyExistsError: The namespace has a pool of that name.
     """
     options: dict[str, Any] = {
-        "namespace": NAMESPACE,
         "num_cpus": num_cpus,
         "max_concurrency": max_concurrency,
         "max_restarts": -1 if limit is not None else 0,
