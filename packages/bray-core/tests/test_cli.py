@@ -433,11 +433,13 @@ def test_a_reader_that_leaves_is_no_traceback(environment: dict[str, str]) -> No
         process.wait(timeout=30)
 
 
-def by_entry(environment: dict[str, str], redirection: str) -> subprocess.CompletedProcess[str]:
+def by_entry(
+    environment: dict[str, str], redirection: str, name: str = "demo-chat"
+) -> subprocess.CompletedProcess[str]:
     """Run a command that prints, as its script does, with an output that a shell has prepared."""
     program = "from bray_core.entry import main; raise SystemExit(main())"
     words = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", program]
-    return ended(environment, [*words, "demo-chat"])
+    return ended(environment, [*words, name])
 
 
 def test_an_output_without_some_characters_gets_their_numbers(environment: dict[str, str]) -> None:
@@ -450,8 +452,10 @@ def test_an_output_that_is_closed_takes_anything(environment: dict[str, str]) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_is_no_traceback(environment: dict[str, str]) -> None:
-    done = by_entry(environment, "> /dev/full")
+@pytest.mark.parametrize("name", ["demo-chat", "--help", "--version"])
+def test_a_full_disk_is_no_traceback(environment: dict[str, str], name: str) -> None:
+    buffered = {key: value for key, value in environment.items() if key != "PYTHONUNBUFFERED"}
+    done = by_entry(buffered, "> /dev/full", name)
     assert done.returncode == 2
     assert done.stderr == (
         "error: [Errno 28] No space left on device: make room, or write elsewhere\n"

@@ -19,7 +19,6 @@ from bray_core.interrupt import EXIT_INTERRUPTED, end_at_once, leave_closed_term
 
 TYPE_CHECKING = False  # as `typing` says it, which takes ten milliseconds to load
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable, Sequence
     from types import FrameType
     from typing import Any, NoReturn
@@ -58,11 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = _handle(end_at_once)  # nothing is there yet that would have to be cleaned up
     hook = sys.unraisablehook
     try:
-        from bray_core.command import parse
-
-        options = parse(sys.argv[1:] if arguments is None else arguments)
         sys.unraisablehook = _resend_interrupts(hook)
-        code = _run(options)
+        code = _run(sys.argv[1:] if arguments is None else arguments)
     finally:
         sys.unraisablehook = hook
         if arguments is None:  # the process ends now
@@ -73,11 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(options: Namespace) -> int:
-    from bray_core.command import EXIT_ERROR
+def _run(arguments: Sequence[str]) -> int:
+    from bray_core.command import EXIT_ERROR, parse
     from bray_core.errors import BrayError
 
     try:
+        try:
+            options = parse(arguments)
+        finally:
+            sys.stdout.flush()  # `--help` ends here
         _handle(_interrupt)
         code: int = options.command.run(options)
         sys.stdout.flush()
