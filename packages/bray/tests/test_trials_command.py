@@ -267,6 +267,25 @@ def test_pipes_and_foreign_files_in_a_trial_end_no_listing(tmp_path: Path, bray:
     assert (code, "config.yaml: expected a regular file" in err) == (2, True)
 
 
+def test_a_name_is_on_one_line_as_it_is(tmp_path: Path, bray: Bray) -> None:
+    path = make(tmp_path, "one", keep={"episodes": 1})
+    for number in range(3):
+        (path / "episodes" / f"{number}.episode").write_bytes(b"x")
+    odd = "b[red]\nw\x1b[2J"
+    path.rename(tmp_path / odd)
+    other = make(tmp_path, "two")
+    for arguments in (
+        ["list"], ["show", odd], ["compare", odd, "two"], ["note", odd], ["prune"], ["rm", odd],
+        ["rm", odd, "--yes"],
+    ):  # fmt: skip
+        code, out, err = bray(*arguments)
+        assert (code, "b[red]\\nw\\x1b[2J" in out + err) == (2 * (arguments == ["rm", odd]), True)
+        assert "\x1b" not in out + err
+    (other / "config.yaml").write_text("[")
+    other.rename(tmp_path / "\x1b[2J")
+    assert "\x1b" not in bray("prune")[2]
+
+
 def test_the_return_shown_is_a_mean_of_a_hundred_episodes(tmp_path: Path, bray: Bray) -> None:
     make(tmp_path, "one", {"evaluation_return": 30.25})
     launch = newest_launch(tmp_path / "one")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bray.best import BestVersion
 from bray_core.errors import CodecError
+from bray_core.files.escaping import escape_unprintable
 from bray_core.files.json_file import finite
 from bray_core.files.trial_folders import launches as launch_folders
 from bray_core.files.trial_folders import newest_launch
@@ -72,7 +73,7 @@ def listed(trials: Sequence[Trial]) -> Table:
             row = _row(trial)
         except (CodecError, OSError) as error:
             row = [_UNREADABLE, str(error)]
-        _add(table, trial.name, *row)
+        _add(table, escape_unprintable(trial.name), *row)
     return table
 
 
@@ -150,7 +151,7 @@ def contents(trial: Trial) -> Table:
 
 def compared(trials: Sequence[Trial]) -> Table:
     """Return the differences between trials, settings first, and their figures side by side."""
-    table = _table("", *(trial.name for trial in trials))
+    table = _table("", *(escape_unprintable(trial.name) for trial in trials))
     found = [_ReadableParts(trial) for trial in trials]
     _rows(table, "setting", [one.settings for one in found], differing=True)
     heads = [_fields(one.newest) for one in found]
@@ -256,10 +257,11 @@ def in_bytes(size: float) -> str:
 def _table(*columns: str) -> Table:
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_header=any(columns), pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(column), overflow="fold")
     return table
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from bray_core.cli import EXIT_ERROR, Command
 from bray_core.errors import AlreadyExistsError, ConfigError
+from bray_core.files.escaping import escape_unprintable, escape_unprintable_lines
 from bray_core.files.trial_folders import PROJECT, trial_path
 
 if TYPE_CHECKING:
@@ -99,6 +100,11 @@ def _find(options: argparse.Namespace, name: str) -> Trial:
     return Trial(trial_path(name, options.project))
 
 
+def _shown(trial: Trial) -> str:
+    """Return a trial's folder on one line, whatever its name holds."""
+    return escape_unprintable(str(trial.path))
+
+
 def _list(options: argparse.Namespace) -> int:
     from bray.cli.trial_documents import listed_document
     from bray.cli.trial_tables import listed
@@ -116,12 +122,12 @@ def _list(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     from bray.cli.trial_documents import shown_document
-    from bray.cli.trial_tables import contents, launches, printable, state_of
+    from bray.cli.trial_tables import contents, launches, state_of
 
     trial = _find(options, options.trial)
     if options.json:
         return _print_json(shown_document(trial))
-    _print(printable(f"{trial.path}: {state_of(trial)}"))
+    _print(f"{_shown(trial)}: {state_of(trial)}")
     _print(contents(trial))
     _print(launches(trial))
     return 0
@@ -173,7 +179,7 @@ def _note(options: argparse.Namespace) -> int:
     notes = TrialNotes(tags=tuple(dict.fromkeys(kept)), text=text)
     if notes != before:
         notes.write(trial.path, before)
-    _print(f"{trial.path}: {', '.join(notes.tags) or 'no tags'}")
+    _print(f"{_shown(trial)}: {', '.join(notes.tags) or 'no tags'}")
     if notes.text:
         _print(notes.text)
     return 0
@@ -210,14 +216,14 @@ def _remove(options: argparse.Namespace) -> int:
         if is_running(trial.path):
             raise AlreadyExistsError(f"trial {trial.path}: is running: stop it first")
     if not options.yes:
-        names = ", ".join(str(trial.path) for trial in found)
+        names = ", ".join(map(_shown, found))
         count, size = size_of(trial.path for trial in found)
         raise ConfigError(
             f"--yes: missing: this deletes {names}: {count:,} files, {in_bytes(size)}"
         )
     for trial in found:
         remove(trial)
-        _print(f"deleted {trial.path}")
+        _print(f"deleted {_shown(trial)}")
     return 0
 
 
@@ -246,7 +252,7 @@ def _prune(options: argparse.Namespace) -> int:
             BrayError,
             OSError,
         ) as error:  # a broken trial must not keep the others from being pruned
-            sys.stderr.write(f"error: {error}\n")
+            sys.stderr.write(f"error: {escape_unprintable_lines(str(error))}\n")
             code = EXIT_ERROR
     return code
 
@@ -262,7 +268,7 @@ def _prune_or_say(options: argparse.Namespace, trial: Trial) -> None:
     if options.yes:
         _prune_one(trial, keep)
     what = "deleted" if options.yes else "to delete: add --yes"
-    _print(f"{trial.path}: {count:,} files, {in_bytes(size)} {what}")
+    _print(f"{_shown(trial)}: {count:,} files, {in_bytes(size)} {what}")
 
 
 def _prune_one(trial: Trial, keep: RetentionPolicy) -> None:
