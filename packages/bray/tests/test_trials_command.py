@@ -180,8 +180,7 @@ def test_prune_says_first_and_then_deletes(tmp_path: Path, bray: Bray, running: 
     assert [file.name for file in (path / "episodes").iterdir()] == ["3.episode"]
     code, _, err = bray("prune", "one", "--episodes", "0")
     assert (code, "episodes: expected 1 or more" in err) == (2, True)
-    code, _, err = bray("prune", "busy", "--yes")
-    assert code == 0, "there is nothing to delete"
+    assert bray("prune", "busy", "--yes") == (0, "nothing to delete\n", "")
 
 
 @pytest.mark.parametrize(
@@ -284,6 +283,16 @@ def test_a_name_is_on_one_line_as_it_is(tmp_path: Path, bray: Bray) -> None:
     (other / "config.yaml").write_text("[")
     other.rename(tmp_path / "\x1b[2J")
     assert "\x1b" not in bray("prune")[2]
+
+
+def test_a_reader_that_leaves_ends_it_as_other_commands(tmp_path: Path) -> None:
+    make(tmp_path, "one")
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["-m", "bray_core.cli", "trials", "show", "one", "--project", str(tmp_path)]
+    done = subprocess.run([sys.executable, *words], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (2, b"")
 
 
 def test_the_return_shown_is_a_mean_of_a_hundred_episodes(tmp_path: Path, bray: Bray) -> None:

@@ -244,31 +244,34 @@ def _prune(options: argparse.Namespace) -> int:
         found = [_find(options, name) for name in options.trial]
     else:
         found = [trial for trial in trials(options.project) if not is_running(trial.path)]
-    code = 0
+    code = num_files = 0
     for trial in found:
         try:
-            _prune_or_say(options, trial)
+            num_files += _prune_or_say(options, trial)
         except (
             BrayError,
             OSError,
         ) as error:  # a broken trial must not keep the others from being pruned
             sys.stderr.write(f"error: {escape_unprintable_lines(str(error))}\n")
             code = EXIT_ERROR
+    if not num_files and not code:
+        _print("nothing to delete")
     return code
 
 
-def _prune_or_say(options: argparse.Namespace, trial: Trial) -> None:
+def _prune_or_say(options: argparse.Namespace, trial: Trial) -> int:
+    """Prune a trial or say what that would delete, and return the number of files."""
     from bray.cli.trial_tables import in_bytes, size_of
     from bray.retention import surplus
 
     keep = _keep(options, trial)
     count, size = size_of(surplus(trial.path, keep))
-    if not count:
-        return
-    if options.yes:
-        _prune_one(trial, keep)
-    what = "deleted" if options.yes else "to delete: add --yes"
-    _print(f"{_shown(trial)}: {count:,} files, {in_bytes(size)} {what}")
+    if count:
+        if options.yes:
+            _prune_one(trial, keep)
+        what = "deleted" if options.yes else "to delete: add --yes"
+        _print(f"{_shown(trial)}: {count:,} files, {in_bytes(size)} {what}")
+    return count
 
 
 def _prune_one(trial: Trial, keep: RetentionPolicy) -> None:
@@ -311,7 +314,10 @@ def _print(what: str | Table) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else _UNBOUNDED)
-    console.print(what, markup=False, highlight=False, soft_wrap=isinstance(what, str))
+    try:
+        console.print(what, markup=False, highlight=False, soft_wrap=isinstance(what, str))
+    except SystemExit:  # rich ends the process where nobody reads its output
+        raise BrokenPipeError from None
 
 
 trials = Command(
