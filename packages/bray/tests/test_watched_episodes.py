@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -145,8 +146,12 @@ def test_an_environment_may_tell_no_rate_of_frames(
     ("drawn", "words"),
     [
         ("O..X", r"str of shape \[\]"),
+        (None, r"NoneType of shape \[\]"),
         ([np.zeros((8, 8, 3), np.uint8)] * 2, r"list of shape \[2, 8, 8, 3\]"),
         (np.zeros((0, 0, 3), np.uint8), r"ndarray of shape \[0, 0, 3\]"),
+        (np.full((8, 8, 3), 0.5), r"ndarray .* of float64 from 0.5 to 0.5: multiply it by 255"),
+        (np.full((8, 8, 3), np.nan), "ndarray .* of float64 from nan to nan"),
+        (np.full((8, 8, 3), 300), "ndarray .* of int64 from 300 to 300"),
     ],
 )
 def test_what_is_no_image_is_refused(
@@ -156,6 +161,34 @@ def test_what_is_no_image_is_refused(
     wanted = rf"expected `render\(\)` to return an image \[H, W, 3\] of bytes, got {words}"
     with bray.load(project / "cart") as agent, pytest.raises(ConfigError, match=wanted):
         agent.watch(save=tmp_path / "all.gif", environment=EnvironmentSpec.of(code_name(Counter)))
+
+
+@pytest.mark.parametrize(("kind", "most"), [("gif", "65,535"), ("webp", "16,383")])
+def test_a_video_that_would_be_too_wide_is_refused(kind: str, most: str, tmp_path: Path) -> None:
+    wide = np.zeros((1, 65_536, 3), np.uint8)
+    with pytest.raises(ConfigError, match=f"a .{kind} has at most {most} .* draws 65,536 × 1: let"):
+        watching.write_video(tmp_path / f"all.{kind}", [wide], 30)
+
+
+def test_frames_for_ffmpeg_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ffmpeg"
+    program.write_text('#!/bin/sh\nfor last; do :; done\nexec cat > "$last"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    shapes = [(8, 6), (8, 6, 3), (8, 6, 4), (9, 7, 3)]
+    frames = [np.full(shape, 7, np.uint8) for shape in shapes]
+    watching.write_video(tmp_path / "all.mp4", frames, 30)
+    assert (tmp_path / "all.mp4").read_bytes() == bytes([7]) * (8 * 6 * 3 * len(shapes))
+
+
+def test_a_trial_that_cannot_be_written_is_watched_all_the_same(
+    project: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("a file")
+    with bray.load(project / "cart") as agent:
+        watching.save_video(agent, DRAWS, 1, seed=1, file=tmp_path / "all.gif", record=kept)
+    assert f"the episode is not kept in {kept}: File exists" in caplog.text
 
 
 def test_every_second_step_of_a_quick_environment_is_drawn(project: Path, tmp_path: Path) -> None:

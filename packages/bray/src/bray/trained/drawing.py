@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bray.trained.watching import Pixels, check_video_file, write_video
+from bray.trained.watching import Pixels, check_video_file, pixels_of, write_video
 from bray.viewer.text_picture import image_of
 from bray.viewer.video import MAX_FRAMES
 from bray_core.errors import ConfigError
@@ -73,5 +71,4 @@ def drawn(environment: Any) -> Pixels | str | None:
     found = None if render is None else render()
     if found is None or isinstance(found, str):
         return found or None
-    pixels = np.asarray(found)
-    return pixels.astype(np.uint8) if pixels.ndim == 3 and pixels.shape[2] == 3 else None
+    return pixels_of(found)

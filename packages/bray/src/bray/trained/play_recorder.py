@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from bray_actor.recording import Episode, RecordedRequest, write_episode
 from bray_core import codec
 from bray_core.errors import CodecError
 from bray_core.nested import Nested
+
+logger = logging.getLogger(__name__)
 
 _MAX_SIDE = 480
 """Greatest width and height of a frame, in pixels."""
@@ -84,15 +87,12 @@ class PlayRecorder:
         *,
         is_whole: bool = True,
     ) -> Path | None:
-        """Write the episode; return its file, or None where nothing happened.
+        """Write the episode; return its file, or None where nothing happened or can be written.
 
         Args:
             drawn: what the environment draws at the end.
             outcome: what the last message says, such as `reward` and `terminated`.
             is_whole: whether the episode was played to its end.
-
-        Raises:
-            OSError: the folder cannot be written.
         """
         if not self._requests:
             return None
@@ -100,7 +100,11 @@ class PlayRecorder:
         is_whole = is_whole and len(self._requests) <= _MAX_STEPS
         requests = tuple(self._requests)
         episode = Episode(self._session, self._began_s, "end", is_whole, requests)
-        return write_episode(self._folder, episode)
+        try:
+            return write_episode(self._folder, episode)
+        except OSError as error:  # of a trial of somebody else, which is watched all the same
+            logger.warning("the episode is not kept in %s: %s", self._folder, error.strerror)
+            return None
 
     def _add(self, kind: str, content: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
         if len(self._requests) > _MAX_STEPS and kind != "end":

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bray.trained.play_recorder import PlayRecorder
-from bray.viewer.video import FORMATS, MAX_FRAMES, encode
+from bray.viewer.video import FORMATS, MAX_FRAMES, MOST_PIXELS, encode
 from bray_actor.atari import make_atari
 from bray_actor.environments.spec import MOST_STEPS, EnvironmentSpec
 from bray_core.errors import BrayError, ConfigError
@@ -118,9 +118,9 @@ def save_video(
     check_video_file(file)
     frames: list[Pixels] = []
 
-    def keep(frame: Pixels) -> None:
+    def keep(frame: Pixels | None) -> None:
         if len(frames) < MAX_FRAMES:
-            frames.append(frame)
+            frames.append(pixels_of(frame) if frame is None else frame)
 
     returns, rate = _play_drawn(agent, spec, range(seed, seed + episodes), keep, record)
     write_video(file, frames, rate)
@@ -131,7 +131,7 @@ def _play_drawn(
     agent: PlaysEpisodes,
     spec: EnvironmentSpec,
     seeds: Sequence[int],
-    keep: Callable[[Pixels], None],
+    keep: Callable[[Pixels | None], None],
     record: Path | None,
 ) -> tuple[list[float], float]:
     """Play an episode of each seed; return their returns, and the frames a second."""
@@ -224,7 +224,7 @@ def _play(
     agent: PlaysEpisodes,
     env: Any,
     seed: int,
-    keep: Callable[[Pixels], None],
+    keep: Callable[[Pixels | None], None],
     recorder: PlayRecorder | None,
     limit_s: float = math.inf,
     draw_every: int = 1,
@@ -274,23 +274,35 @@ def _rate(env: Any) -> float:
     return float(told) if is_rate else _FRAMES_PER_S
 
 
-def _frame(env: Any) -> Pixels:
-    """Return what an environment draws now.
+def _frame(env: Any) -> Pixels | None:
+    """Return what an environment draws now; None: nothing, as one that has a window.
 
     Raises:
         ConfigError: it is no image.
     """
     drawn = env.render()
-    if drawn is None:
-        return np.zeros((1, 1, 3), np.uint8)
+    return None if drawn is None else pixels_of(drawn)
+
+
+def pixels_of(drawn: Any) -> Pixels:
+    """Return a copy of an image that an environment drew.
+
+    Raises:
+        ConfigError: it is no image, or its numbers are not those of bytes, such as 0 to 1.
+    """
     pixels = np.array(drawn)  # some draw into the same array again: copied
     is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
-    if not is_image or not pixels.size or pixels.dtype.kind not in "iuf":
-        got = f"{type(drawn).__name__} of shape {list(pixels.shape)}"
-        raise ConfigError(
-            f"environment: expected `render()` to return an image [H, W, 3] of bytes, got {got}"
-        )
-    return pixels.astype(np.uint8)
+    got = f"{type(drawn).__name__} of shape {list(pixels.shape)}"
+    if is_image and pixels.size and pixels.dtype.kind in "iuf":
+        low, high = pixels.min(), pixels.max()
+        is_share = 0 <= low <= high <= 1 and pixels.any()
+        if pixels.dtype == np.uint8 or (0 <= low <= high <= 255 and not is_share):
+            return pixels.astype(np.uint8)
+        got += f" of {pixels.dtype} from {low:g} to {high:g}"
+        got += ": multiply it by 255" if is_share else ""
+    raise ConfigError(
+        f"environment: expected `render()` to return an image [H, W, 3] of bytes, got {got}"
+    )
 
 
 class _AtariGame:
@@ -339,7 +351,11 @@ def check_video_file(file: Path) -> None:
 
 
 def write_video(file: Path, frames: list[Pixels], rate: float) -> None:
-    """Write frames `[H, W, 3]` as a video, so many a second."""
+    """Write frames `[H, W, 3]` as a video, so many a second.
+
+    Raises:
+        ConfigError: they are larger than a video of this kind can be.
+    """
     from PIL import Image
 
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -348,16 +364,25 @@ def write_video(file: Path, frames: list[Pixels], rate: float) -> None:
         _write_mp4(file, frames, rate)
         return
     images: list[Image.Image] = [Image.fromarray(frame) for frame in frames]
+    most, (width, height) = MOST_PIXELS[kind], images[0].size
+    if max(width, height) > most:
+        raise ConfigError(
+            f"save: a .{kind} has at most {most:,} pixels in a row or column, and the environment "
+            f"draws {width:,} × {height:,}: let it draw less"
+        )
     file.write_bytes(encode(images, kind, min(50.0, max(1.0, rate))))
 
 
 def _write_mp4(file: Path, frames: list[Pixels], rate: float) -> None:
     """Let ffmpeg write a video that browsers play: even sides, H.264."""
+    from PIL import Image
+
     height, width = frames[0].shape[:2]
     command = ["ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", f"{width}x{height}", "-r", str(rate), "-i", "-", "-pix_fmt", "yuv420p"]
     command += ["-vf", "crop=trunc(iw/2)*2:trunc(ih/2)*2", str(file.absolute())]
-    raw = b"".join(frame.tobytes() for frame in frames)
+    equal = (Image.fromarray(frame).convert("RGB").resize((width, height)) for frame in frames)
+    raw = b"".join(frame.tobytes() for frame in equal)
     done = subprocess.run(command, input=raw, capture_output=True, check=False)
     if done.returncode:
         raise BrayError(f"save: {file}: ffmpeg: {done.stderr.decode(errors='replace')[-500:]}")

@@ -18,6 +18,8 @@ MAX_SIDE = 720
 _MAX_BYTES = 192 * 1024 * 1024
 """Memory of all frames before they are compressed."""
 FORMATS = {"webp": "image/webp", "gif": "image/gif"}
+MOST_PIXELS = {"webp": 16_383, "gif": 65_535}
+"""Greatest width and height that each format can say."""
 _MAX_COLOURS = 256
 _LEAST_MS = 20
 """Shortest time of a frame that every browser keeps to."""
