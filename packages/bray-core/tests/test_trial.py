@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bray_core.errors import AlreadyExistsError, CodecError, ConfigError, NotFoundError
+from bray_core.errors import AlreadyExistsError, BrayError, CodecError, ConfigError, NotFoundError
 from bray_core.files.trial_folders import launches
 from bray_core.trials import trial_lock
 from bray_core.trials.experiment import Experiment
@@ -73,6 +73,18 @@ def test_removing_leaves_nothing_and_refuses_what_runs(tmp_path: Path) -> None:
     running.close()
     remove(Trial(tmp_path / "one"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
+    trial = make(tmp_path)
+    (trial.path / "checkpoints" / "gone").symlink_to("nowhere")
+    with pytest.raises(BrayError, match=r"one: cannot be cloned: .*No such file or directory"):
+        clone(trial, "two", checkpoint=True)
+    (trial.path / ".lock").unlink()
+    (trial.path / ".lock").mkdir()
+    with pytest.raises(ConfigError, match=r"project: cannot write .*one: Is a directory"):
+        remove(trial)
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
 def test_who_waited_for_a_trial_that_was_removed_is_told(

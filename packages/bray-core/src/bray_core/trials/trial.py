@@ -162,13 +162,22 @@ def clone(trial: Trial, name: str, *, checkpoint: bool = False) -> Trial:
         ConfigError: The name is not one folder name.
         AlreadyExistsError: The name is taken, or `checkpoint` is asked of a trial that runs.
         CodecError: The trial's settings cannot be read.
+        BrayError: It cannot be copied, or the folder beside it cannot be written.
     """
     check_name(name)
     trial.config()
     target = trial.path.parent / name
     if target.exists():
         raise AlreadyExistsError(f"trial: {target} exists already: choose another name")
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".cloned-{name}-") as folder:
+    try:
+        _clone(trial, target, checkpoint=checkpoint)
+    except OSError as error:
+        raise BrayError(f"trial {trial.path}: cannot be cloned: {error}") from error
+    return Trial(target)
+
+
+def _clone(trial: Trial, target: Path, *, checkpoint: bool) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".cloned-{target.name}-") as folder:
         new = Path(folder) / "new"
         (new / "launches").mkdir(parents=True)
         if (trial.path / CONFIG).exists():
@@ -180,7 +189,6 @@ def clone(trial: Trial, name: str, *, checkpoint: bool = False) -> Trial:
             finally:
                 os.close(handle)
         new.rename(target)
-    return Trial(target)
 
 
 def _copy_state(source: Path, target: Path) -> None:

@@ -8,7 +8,7 @@ import socket
 import time
 from pathlib import Path
 
-from bray_core.errors import AlreadyExistsError
+from bray_core.errors import AlreadyExistsError, ConfigError
 
 _FILE = ".lock"
 _TRIES = 10
@@ -20,9 +20,12 @@ def lock_trial(path: Path) -> int:
 
     Raises:
         AlreadyExistsError: A process holds the trial, or it was removed a moment ago.
-        OSError: The lock cannot be opened.
+        ConfigError: The folder cannot be written.
     """
-    handle = os.open(path / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        handle = os.open(path / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(f"project: cannot write {path}: {error.strerror}") from error
     try:
         _take(handle, path)
         os.ftruncate(handle, 0)

@@ -72,7 +72,7 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
     remove.add_argument("--yes", action="store_true", help=yes)
     clone = verb("clone", _clone, "make a new trial with the settings of another")
     clone.add_argument("trial", help="name or folder of the trial whose settings are copied")
-    clone.add_argument("name", help="name of the new trial")
+    clone.add_argument("name", help="name of the new trial, which is made beside that one")
     clone.add_argument(
         "--checkpoint",
         action="store_true",
