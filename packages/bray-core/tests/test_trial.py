@@ -13,6 +13,7 @@ from bray_core.files.trial_folders import launches
 from bray_core.trials import trial_lock
 from bray_core.trials.experiment import Experiment
 from bray_core.trials.trial import Trial, clone, flatten, remove, trials
+from bray_core.trials.trial_notes import TrialNotes
 
 
 def make(project: Path, name: str = "one", **config: object) -> Trial:
@@ -28,6 +29,18 @@ def test_a_project_lists_its_trials_alone(tmp_path: Path) -> None:
     assert [trial.name for trial in trials(tmp_path)] == ["a", "b"]
     with pytest.raises(NotFoundError, match="no folder"):
         trials(tmp_path / "absent")
+
+
+def test_a_group_of_users_may_go_on_with_a_trial_where_the_process_says_so(tmp_path: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        trial = make(tmp_path)
+        TrialNotes(tags=("kept",)).write(trial.path)
+    finally:
+        os.umask(before)
+    files = [path for path in trial.path.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o664}
+    assert {trial.path / ".lock", trial.path / "notes.json"} < set(files)
 
 
 def test_what_is_no_trial_names_the_closest(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def lock_trial(path: Path) -> int:
         ConfigError: The folder cannot be written.
     """
     try:
-        handle = os.open(path / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(path / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)  # less umask
     except OSError as error:
         raise ConfigError(f"project: cannot write {path}: {error.strerror}") from error
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -100,7 +99,6 @@ class TrialNotes:
                     path.unlink(missing_ok=True)
                 else:
                     write_atomic(path, json.dumps(self.document(), indent=1).encode())
-                    os.chmod(path, 0o644)
             except OSError as error:
                 raise BrayError(f"notes: cannot write {path}: {error.strerror}") from error
 
