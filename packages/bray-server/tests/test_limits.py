@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -64,6 +67,28 @@ def test_a_connection_with_too_much_under_way_is_not_read_until_it_is_answered()
         replies = client.exchange([Request("tick", name, b"sleep 0.05") for name in names])
         assert replies == [b"1"] * 12, "late, but none is lost"
     server.close(0)
+
+
+@pytest.mark.parametrize(("option", "connections"), [("S", 150), ("", 36)])
+def test_open_files_allow_the_connections_or_bound_them(option: str, connections: int) -> None:
+    """A shell's soft limit is raised; with a hard one, connections beyond it are refused."""
+    program = str(Path(__file__).parent / "server_services.py")
+    options = json.dumps({"http_port": 0, "limits": {"max_client_share": 1.0}})
+    limited = ["sh", "-c", f'ulimit -{option}n 100; exec "$@"', "sh"]
+    command = [*limited, sys.executable, program, "Counter", options]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as server:
+        with contextlib.ExitStack() as stack:
+            stack.callback(server.kill)
+            tcp = json.loads(server.stdout.readline())[0]
+            kept = [stack.enter_context(Client(tcp)) for _ in range(connections)]
+            for number, client in enumerate(kept):
+                client.start(str(number))
+            if not option:
+                with connect(tcp) as refused:
+                    assert read_all(refused) == b""
+            assert kept[0].tick("0", b"") == b"1"
+        is_told = "may have files for 36 only" in server.stderr.read()
+    assert is_told == (not option)
 
 
 def test_connections_beyond_the_limit_are_closed_and_counted() -> None:

@@ -1,9 +1,10 @@
-"""Cores, memory and CPU features of this machine, from which defaults are chosen."""
+"""Cores, memory, open files and CPU features that this process may use."""
 
 from __future__ import annotations
 
 import os
 import re
+import resource
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -77,3 +78,25 @@ def memory_bytes() -> int:
     names = ("memory.max", "memory.limit_in_bytes")
     limits = [_read(group / name).strip() for group in _groups("memory") for name in names]
     return min([found, *[int(limit) for limit in limits if limit.isdigit()]])
+
+
+def allow_open_files(wanted: int) -> int:
+    """Let this process have so many open files, sockets included, as far as it may.
+
+    Shells and services often begin with 1,024, and may have many more.
+
+    Args:
+        wanted: Number of open files.
+
+    Returns:
+        The number that it may have; at most `wanted`.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError):  # macOS has another limit besides
+        return soft
+    return allowed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from bray_core.errors import ConfigError
 from bray_core.metrics import registry
 from bray_core.metrics.prometheus import rows
 from bray_core.process import memory
+from bray_core.process.machine import allow_open_files
 from bray_core.settings.ranges import Port, check_value
 from bray_server.hosting.connection import Connection
 from bray_server.hosting.group import WorkerGroup
@@ -33,6 +36,10 @@ from bray_server.sessions.services import Service
 from bray_server.sessions.sessions import Sessions
 from bray_server.wire.tls import Tls
 
+logger = logging.getLogger(__name__)
+
+_OTHER_FILES = 64
+"""Open files of a process besides its connections: libraries, weights, logs, listeners."""
 _LAST_WORDS_S = 1.0
 """Time that a stopping server gives its clients to receive their last replies."""
 _BACKLOG = 1024
@@ -83,7 +90,7 @@ class Server:
         check_value("http_port", http_port, Port | None)
         self._host = host
         self._ports = (tcp_port, http_port)
-        self.limits = limits or Limits()
+        self.limits = _fitting(limits or Limits())
         self.tokens = Tokens(tokens)
         self.access_log = access_log
         self._tls: ssl.SSLContext | None = tls.context() if tls is not None else None
@@ -280,6 +287,21 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listeners.clear()
+
+
+def _fitting(limits: Limits) -> Limits:
+    """Return limits with no more connections than this process may have open files for."""
+    wanted = limits.max_connections
+    possible = max(1, allow_open_files(wanted + _OTHER_FILES) - _OTHER_FILES)
+    if possible >= wanted:
+        return limits
+    logger.warning(
+        "max_connections: %d are allowed, but this process may have files for %d only: raise "
+        "`ulimit -Hn` (LimitNOFILE= of systemd), or lower max_connections",
+        wanted,
+        possible,
+    )
+    return replace(limits, max_connections=possible)
 
 
 async def _sleep(duration_s: float) -> float:

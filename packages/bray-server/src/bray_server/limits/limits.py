@@ -29,7 +29,9 @@ class Limits:
     max_requests_per_connection: PositiveInt = 1_024
     """Number of requests under way on one connection; beyond it no more is read from it."""
     max_connections: PositiveInt = 10_000
-    """Number of clients' connections open at a time, over all ports."""
+    """Number of clients' connections open at a time, over all ports. The process may then have as
+    many open files, up to its hard limit (`ulimit -Hn`); where that is lower there are fewer
+    connections, and a warning says so."""
     max_bytes_in_flight: PositiveInt = 256 * 1024 * 1024
     """Bytes of all bodies above 64 KiB that are received or answered, and replies not yet sent.
     Beyond it a body waits unread until there is room, or is refused as `overloaded`. Too low, large
