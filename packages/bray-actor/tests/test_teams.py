@@ -217,6 +217,21 @@ def test_an_agent_that_has_left_sees_zeros_and_gets_nothing() -> None:
         assert not step.truncated[0]
 
 
+@pytest.mark.parametrize("way", ["terminated", "truncated"])
+def test_an_episode_ends_by_its_flags_where_agents_are_never_taken_from_the_list(way: str) -> None:
+    class Kept(Meeting):
+        def step(self, actions: dict[str, int]) -> Any:
+            ends = dict.fromkeys(AGENTS, True)
+            stays = dict.fromkeys(AGENTS, False)
+            flags = (ends, stays) if way == "terminated" else (stays, ends)
+            return self._seen(), dict.fromkeys(AGENTS, 1.0), *flags, {}
+
+    teams = ParallelTeams(Kept, 1)
+    teams.reset(np.ones(1, bool), 2)
+    step = teams.step(np.zeros((1, M), int))
+    assert (step.terminated[0], step.truncated[0]) == (way == "terminated", way == "truncated")
+
+
 class Failing(Meeting):
     """Fails in a way, at the second step of the first one made, or at its first reset."""
 
@@ -312,5 +327,13 @@ def test_what_is_no_team_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="have an action_mask, which algorithms of teams do not"):
         ParallelTeams(Masked, 1)
+
+    class Telling(Meeting):
+        def reset(self, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+            mask = {"action_mask": np.array([1, 0, 1], np.int8)}
+            return super().reset(seed, options)[0], dict.fromkeys(AGENTS, mask)
+
+    with pytest.raises(ConfigError, match="its infos have an action_mask, which algorithms of tea"):
+        ParallelTeams(Telling, 1).reset(np.ones(1, bool), 1)
     with pytest.raises(ConfigError, match="num_teams: expected 1 or more, got 0"):
         ParallelTeams(Meeting, 0)

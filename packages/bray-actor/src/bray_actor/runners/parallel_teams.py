@@ -17,6 +17,9 @@ from bray_actor.runners.teams import Mask, TeamObservation, TeamStep
 from bray_actor.spaces import import_gymnasium
 from bray_core.errors import ConfigError, SpecError
 
+_ALONE = "train it with `ppo source.kind=agents`"
+_NO_MASK = f"which algorithms of teams do not read: they would play what is not allowed: {_ALONE}"
+
 
 class ParallelTeams:
     """Several `pettingzoo.ParallelEnv` of one kind, stepped one after the other.
@@ -26,7 +29,7 @@ class ParallelTeams:
     among them to one-hot vectors. An agent that is not there yet or has left sees zeros, gets no
     reward, and its actions are dropped ("death masking", Yu et al. 2022, "The surprising
     effectiveness of PPO in cooperative multi-agent games", §5.5); the episode ends when all have
-    left.
+    left, or their last steps terminated or truncated.
 
     One that raises, or returns what no environment does, is made anew; its episode counts as
     truncated at the last observation, as with `RecoveringEnvironment`.
@@ -67,6 +70,7 @@ class ParallelTeams:
 
         Raises:
             BrayError: an environment keeps failing.
+            ConfigError: one tells action masks in its infos.
         """
         for team in np.nonzero(which)[0].tolist():
             self._reset(team, None if seed is None else seed + team)
@@ -77,11 +81,16 @@ class ParallelTeams:
             renewal.seed = seed
         while True:
             try:
-                observation, _ = self._envs[team].reset(seed=seed)
-                return self._see(team, observation, set(self._agents))
+                observation, infos = self._envs[team].reset(seed=seed)
+                self._see(team, observation, set(self._agents))
+                tells_mask = any("action_mask" in info for info in infos.values())
             except RAISED as error:  # the boundary to code of others
                 renewal.renew(self._envs[team], partial(self._begin, team), error)
                 seed = renewal.next_seed()
+                continue
+            if tells_mask:
+                raise ConfigError(f"environment: its infos have an action_mask, {_NO_MASK}")
+            return
 
     def _begin(self, team: int, env: Any) -> None:
         self._envs[team] = env
@@ -117,13 +126,13 @@ class ParallelTeams:
         """Return a team's reward, and whether its episode terminated or was truncated."""
         env = self._envs[team]
         playing = set(env.agents)
-        observation, rewards, terminated, _, _ = env.step(
+        observation, rewards, terminated, truncated, _ = env.step(
             {agent: one for agent, one in zip(self._agents, taken, strict=True) if agent in playing}
         )
         reward = sum(rewards.get(agent, 0.0) for agent in playing) / self.num_agents
         check_reward(reward, "step: reward")
         self._see(team, observation, playing | set(env.agents))
-        has_ended = not env.agents
+        has_ended = all(terminated.get(one) or truncated.get(one) for one in env.agents)
         is_terminated = has_ended and all(terminated.values())
         return reward, is_terminated, has_ended and not is_terminated
 
@@ -168,18 +177,16 @@ def _sizes(env: Any) -> tuple[int, int, int]:
             if not _are_alike(got, first):
                 raise ConfigError(
                     f"environment: {name}: expected agents that are alike, got {first} of "
-                    f"{agents[0]!r} and {got} of {agent!r}"
+                    f"{agents[0]!r} and {got} of {agent!r}: pad the smaller in a wrapper, or "
+                    f"{_ALONE}"
                 )
     if not observation.is_np_flattenable or not isinstance(action, spaces.Discrete):
         raise ConfigError(
             "environment: expected observations of a fixed size and Discrete actions, "
-            f"got {observation} and {action}"
+            f"got {observation} and {action}: {_ALONE}"
         )
     if isinstance(observation, spaces.Dict) and "action_mask" in observation.spaces:
-        raise ConfigError(
-            "environment: its observations have an action_mask, which algorithms of teams do not "
-            "read: they would play what is not allowed: train it with `ppo source.kind=agents`"
-        )
+        raise ConfigError(f"environment: its observations have an action_mask, {_NO_MASK}")
     return int(spaces.flatdim(observation)), int(action.n), int(action.start)
 
 
