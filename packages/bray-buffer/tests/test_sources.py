@@ -311,7 +311,7 @@ def test_no_end_and_no_samples():
         make([sample(0)], epochs=None, drop_last=True).pop()
     config, layout = SourceConfig(batch_size=1, epochs=None), make([sample(0)]).layout
     empty = SourceBuffer(Files([0, 0]), config, layout=layout)
-    with pytest.raises(SpecError, match=r"a whole epoch gave no batch: there is no sample in it$"):
+    with pytest.raises(SpecError, match="gave no batch: there is no sample from file 0 on"):
         empty.pop()
 
 

@@ -175,10 +175,12 @@ def test_what_cannot_be_chosen_or_does_not_fit_is_refused() -> None:
     actions = ActionVector(parse({"aim": {"shape": [2]}, "go": {"discrete": 3}}))
     with pytest.raises(SpecError, match=r"action: expected leaves \['aim', 'go'\], got \['go'\]"):
         actions.flatten({"go": np.array(1)})
-    with pytest.raises(SpecError, match=r"action aim: expected \[…, \(2,\)\], got \(3,\)"):
+    with pytest.raises(SpecError, match=r"action aim: expected the shape \[…, 2\], got \[3\]"):
         actions.flatten({"aim": np.zeros(3), "go": np.array(1)})
-    with pytest.raises(SpecError, match=r"action aim: expected .*, got \(\)"):
+    with pytest.raises(SpecError, match=r"action aim: expected .*, got \[\]"):
         actions.flatten({"aim": np.float32(0), "go": np.array(1)})
+    with pytest.raises(SpecError, match=r"^action: expected the shape \[…, 2\], got \[4, 3\]"):
+        ActionVector(parse({"shape": [2]})).flatten(np.zeros((4, 3)))
 
 
 @pytest.mark.parametrize("wrong", [0.5, np.nan, np.inf])

@@ -229,7 +229,7 @@ def test_batches_are_mixed_by_their_shares(tmp_path: Path) -> None:
 
 
 def test_bad_data_sets_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"demonstrations: expected a folder of \*\.episode"):
+    with pytest.raises(ConfigError, match=r"demonstrations: .* are minari:NAME, \.parquet"):
         rows(str(tmp_path))
     with pytest.raises(ConfigError, match="mixture: play: expected a share above 0, got 0"):
         RecordedSourceConfig(environment="CartPole-v1", mixture={"expert": 1, "play": 0})

@@ -128,13 +128,15 @@ class ActionVector:
         parts: tuple[list[Numbers], list[Numbers]] = ([], [])
         for (path, value), leaf in zip(leaves.items(), self._leaves, strict=True):
             array = np.asarray(value)
+            name = f"action {path}".rstrip()
             rank = len(leaf.shape)
             lead = array.shape[: array.ndim - rank]
             if array.shape[array.ndim - rank :] != leaf.shape or array.ndim < rank:
-                raise SpecError(f"action {path}: expected […, {leaf.shape}], got {array.shape}")
+                wanted = ", ".join(["…", *map(str, leaf.shape)])
+                raise SpecError(f"{name}: expected the shape [{wanted}], got {list(array.shape)}")
             is_choice = leaf.kind in ("category", "binary")
             if is_choice:
-                array = _whole(f"action {path}", array)
+                array = _whole(name, array)
             parts[not is_choice].append(array.reshape(*lead, leaf.num_numbers))
         return np.concatenate([*parts[0], *parts[1]], -1).astype(self.spec.dtype)
 

@@ -184,7 +184,9 @@ class SourceBuffer(IterableBuffer):
         self._assembler.add(read)
         self._idle_epochs += read.ends_epoch
         if self._config.epochs is None and self._idle_epochs > 2:
-            why = "there is no sample in it"
+            why, source = "there is no sample in it", self._source
+            if isinstance(source, Source) and source.num_units:
+                why = f"there is no sample from {source.describe(0)} on"
             if self._config.drop_last:
                 why = f"there are fewer samples than batch_size={self._config.batch_size}"
             raise SpecError(f"source: a whole epoch gave no batch: {why}")

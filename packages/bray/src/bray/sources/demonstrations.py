@@ -69,7 +69,10 @@ def files(folder: str | Path) -> list[Path]:
     """
     found = sorted(Path(folder).glob(f"*{SUFFIX}"))
     if not found:
-        raise ConfigError(f"demonstrations: expected a folder of *{SUFFIX} files, got {folder}")
+        raise ConfigError(
+            f"demonstrations: expected a folder of *{SUFFIX} files, got {folder}: other data sets "
+            "are minari:NAME, .parquet or .arrow files, and objects:file.py:function"
+        )
     return found
 
 
