@@ -21,7 +21,7 @@ _ARROW = (".arrow", ".feather", ".ipc")
 class ParquetSource:
     """Rows of files, a row group (of Arrow files a record batch) at a time.
 
-    A column becomes a leaf: numbers and bools `()`, fixed-size lists `(n,)` and such lists of
+    A column becomes a leaf: numbers and bools `()`, lists of one length `(n,)` and such lists of
     lists `(m, n)`, structs dicts. Memory holds one row group a worker and read ahead, so write
     groups of some MiB.
 
@@ -81,7 +81,7 @@ class ParquetSource:
         return f"{self._paths[at]} row group {group}"
 
     def read(self, units: Sequence[int]) -> Iterator[Rows | SpecError]:
-        """Yield the rows of row groups; those with a null are broken."""
+        """Yield the rows of row groups; one with a null or a list of another length is broken."""
         for unit in units:
             yield from self._read(unit)
 
@@ -100,7 +100,10 @@ class ParquetSource:
         for row in sorted(bad):
             if row > start:
                 yield _rows(tree, start, row)
-            yield SpecError(f"{path}: row {first + row}: column {bad[row]!r} has a null")
+            yield SpecError(
+                f"{path}: row {first + row}: column {bad[row]!r} has a null, or a list of another "
+                "length than the row group's first"
+            )
             start = row + 1
         if start < table.num_rows:
             yield _rows(tree, start, table.num_rows)
@@ -173,16 +176,20 @@ def _import_pyarrow() -> Any:
 
 def _check_type(where: str, kind: Any) -> None:
     types = _import_pyarrow().types
-    if types.is_fixed_size_list(kind):
+    if _is_list(kind) or types.is_fixed_size_list(kind):
         _check_type(where, kind.value_type)
     elif types.is_struct(kind):
         for field in kind:
             _check_type(f"{where}: {field.name!r}", field.type)
     elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-        cure = "make it a fixed-size list" if types.is_list(kind) else "leave it out of `columns`"
         raise ConfigError(
-            f"{where}: expected numbers or fixed-size lists of them, got {kind}: {cure}"
+            f"{where}: expected numbers or lists of them, got {kind}: leave it out of `columns`"
         )
+
+
+def _is_list(kind: Any) -> bool:
+    types = _import_pyarrow().types
+    return bool(types.is_list(kind) or types.is_large_list(kind))
 
 
 def _to_arrays(column: Any) -> tuple[Rows, npt.NDArray[np.bool_]]:
@@ -195,6 +202,21 @@ def _to_arrays(column: Any) -> tuple[Rows, npt.NDArray[np.bool_]]:
             tree[field.name], inner = _to_arrays(column.field(field.name))
             missing = missing | inner
         return tree, missing
+    if _is_list(column.type):
+        lengths = column.value_lengths().to_numpy(zero_copy_only=False)  # NaN for a null
+        size = int(lengths[~missing][0]) if not missing.all() else 0
+        missing = lengths != size
+        kept = column.filter(_import_pyarrow().array(~missing))
+        values, inner = _to_arrays(kept.flatten())
+        missing[~missing] = inner.reshape(len(kept), size).any(axis=1)
+        at = np.flatnonzero(lengths == size)
+
+        def spread(leaf: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            rows = np.zeros((len(column), size, *leaf.shape[1:]), leaf.dtype)
+            rows[at] = leaf.reshape(len(at), size, *leaf.shape[1:])
+            return rows
+
+        return nested.map(spread, values), missing
     if types.is_fixed_size_list(column.type):
         size = column.type.list_size
         values, inner = _to_arrays(column.values.slice(column.offset * size, len(column) * size))
