@@ -252,6 +252,9 @@ def test_bad_bodies_are_answered(server: ServerThread) -> None:
             client.tick("s", codec.encode({"observation": observation, "reward": math.inf}))
         with pytest.raises(ServiceError, match=r"bad_request: .*expected the key 'observation'"):
             client.end("s", codec.encode({"reward": 1.0}))
+        client.start("s")
+        with pytest.raises(ServiceError, match=r"bad_request: .*expected the key 'observation'"):
+            client.end("s")  # nothing is an empty dict
 
 
 @pytest.mark.parametrize(

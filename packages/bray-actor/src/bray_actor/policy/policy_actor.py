@@ -182,14 +182,13 @@ class PolicyActor(Actor):
             ServiceError: `bad_request`: the body is none of a `start`; `bad_spaces`: it tells
                 others than the policy's.
         """
-        if body or type(body) is JsonBody:
-            try:
-                start = SessionStart.read(await decoded(body))
-                self._reader.spaces.check(self._session, start.spaces)
-            except BaseException:  # also a client that went away: nobody aborts it then
-                if self._seat is not None:
-                    self._seat.lose()
-                raise
+        try:
+            start = SessionStart.read(await decoded(body))
+            self._reader.spaces.check(self._session, start.spaces)
+        except BaseException:  # also a client that went away: nobody aborts it then
+            if self._seat is not None:
+                self._seat.lose()
+            raise
         if self._options is None or not self._options.current:
             return _EMPTY
         return codec.encode({"settings": dict(self._options.current)})

@@ -15,7 +15,13 @@ from bray_core.nested import Nested
 
 
 async def decoded(body: bytes) -> dict[str, Any]:
-    """Return the dict that a request holds. Raises ServiceError: `bad_request`."""
+    """Return the dict that a request holds; nothing is an empty one.
+
+    Raises:
+        ServiceError: `bad_request`: it holds something else.
+    """
+    if not body:
+        return {}
     is_json = type(body) is JsonBody
     try:
         message = await codec.decode_async(body, max_bytes=len(body))
