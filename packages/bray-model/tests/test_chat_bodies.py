@@ -106,6 +106,28 @@ def test_malformed_json_is_refused(body):
     endpoint.close()
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param", "words"),
+    [
+        ("chat/completions", {"messages": [{"role": "robot"}]}, "messages[0].role",
+         "expected system or developer or user or assistant or tool, got 'robot'"),
+        ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+         "messages[0].content[0].type", "expected text, got 'image_url'"),
+        ("chat/completions", {"messages": [{"role": "user"}], "tools": [{"type": "web"}]},
+         "tools[0].type", "expected function, got 'web'"),
+        ("completions", {"prompt": ""}, "prompt", "the prompt is empty"),
+        ("completions", {"prompt": [-1]}, "prompt", "expected token ids, integers of 0 or more"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_field_as_it_was_sent_and_what_it_may_be(path, body, param, words):
+    endpoint = ChatEndpoint(ScriptedModel())
+    status, reply = answer_of(endpoint, f"/v1/{path}", json.dumps(body).encode())
+    error = json.loads(reply)["error"]
+    assert (status, error["param"]) == (400, param)
+    assert error["message"].startswith(f"{param}: {words}")
+    endpoint.close()
+
+
 def test_every_field_is_served_refused_or_known_to_be_harmless():
     harmless = {
         "store", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",

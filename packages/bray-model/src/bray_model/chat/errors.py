@@ -70,6 +70,8 @@ def api_error(error: BrayError, prompt: str = "messages") -> ServiceError:
     if isinstance(error, ServiceError):
         return error
     text = str(error)
+    is_prompt = text.startswith("prompt_ids: ")
+    text = text.replace("prompt_ids", prompt, 1) if is_prompt else text
     if isinstance(error, PromptTooLongError):
         return ApiError("context_length_exceeded", text, param=prompt)
     if isinstance(error, MissingChatTemplateError):
@@ -81,5 +83,5 @@ def api_error(error: BrayError, prompt: str = "messages") -> ServiceError:
     if isinstance(error, DeadlineError):
         return ApiError("deadline", text, status=408)
     if isinstance(error, SpecError):
-        return invalid(None, text)
+        return invalid(prompt if is_prompt else None, text)
     return ServiceError("service_error", f"{type(error).__name__}: {text}")

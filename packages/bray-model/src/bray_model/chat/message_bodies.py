@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
+"""Who says a message."""
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -38,7 +41,7 @@ class TextPart(Strict):
 class ChatMessage(Strict):
     """One message of a conversation."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Role
     content: str | list[TextPart] | None = None
     name: str | None = None
     tool_calls: list[SentToolCall] | None = None

@@ -7,13 +7,13 @@ request, such as `store` and `prompt_cache_key`, are taken and mean nothing here
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from bray_core.errors import ConfigError
 from bray_model.chat.errors import ApiError, invalid
-from bray_model.chat.message_bodies import ChatMessage, StreamOptions, Strict, Tool
+from bray_model.chat.message_bodies import ChatMessage, Role, StreamOptions, Strict, Tool
 from bray_model.text.requests import ResponseFormat, Sampling
 
 
@@ -204,6 +204,7 @@ _MOST_STOP_CHARACTERS = 1024
 """Characters of all stop strings: each new token is compared with all of them."""
 _PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*)`")
+_NO_CHOICE = "Invalid enum value "
 
 B = TypeVar("B", bound=Body)
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
@@ -291,4 +292,14 @@ def _refused(text: str) -> ApiError:
         name = f"{param}.{unknown[1]}" if param else unknown[1]
         message = f"{name}: this server does not know this field, and ignores none: leave it out"
         return ApiError("unknown_parameter", message, param=name)
+    if param and what.startswith(_NO_CHOICE):
+        got = what.removeprefix(_NO_CHOICE)
+        return invalid(param, f"expected {' or '.join(_choices(param))}, got {got}")
     return invalid(param or None, what[:1].lower() + what[1:] if param else f"body: {what}")
+
+
+def _choices(param: str) -> tuple[str, ...]:
+    """Return the values that a field of a message or a tool may have."""
+    if param.endswith(".role"):
+        return get_args(Role)
+    return ("text",) if ".content[" in param else ("function",)
