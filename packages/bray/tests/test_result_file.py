@@ -26,4 +26,5 @@ def test_a_run_in_which_no_episode_ended_writes_strict_json(tmp_path: Path) -> N
     said = already_reached(tmp_path, Goal(max_frames=64))
     assert said is not None
     assert "has reached its budget of 64 frames" in said
+    assert "Train on: raise --frames. Start" in said
     assert already_reached(tmp_path, Goal(episode_return=1.0, max_frames=64)) is None

@@ -153,7 +153,7 @@ def test_a_trial_that_has_reached_its_goal_says_so_and_ends(
     assert len(calls) == 1
     said = capsys.readouterr().out
     assert "has reached its goal 50: mean return 50 after 7 frames" in said
-    assert "--go-on" in said
+    assert "Train on: --go-on, or raise --goal. Start" in said
     assert bray(tmp_path, "dqn", "CartPole-v1", "--goal", "50", "--go-on") == 0
     assert bray(tmp_path, "dqn", "CartPole-v1", "--goal", "60") == 1, "there is more to reach"
     assert len(calls) == 3

@@ -78,3 +78,4 @@ def test_the_closing_lines_name_it(algorithm: str, task: str, is_watched: bool) 
     outcome = Outcome(reached=True, evaluation_return=1.0, frames=1, seconds=1.0, version=1)
     said = closing_message(compose(algorithm, task), Path("x"), outcome, is_exported=True)
     assert ("bray watch x" in said) == is_watched
+    assert "run the same command with more --frames to go on" in said

@@ -45,6 +45,8 @@ def closing_message(
     if language_models_of(trial):
         shown.append((f"bray serve {trial}", "answer at an OpenAI-compatible endpoint"))
     shown.append((f"tensorboard --logdir {trial}", "the curves"))
+    further = "with more --frames" if goal.wanted is None else "with --go-on"
+    again = further if outcome.reached else "again"
     stopped = [f"A callback stopped it: {outcome.stopped}"] if outcome.stopped else []
     width = max(len(command) for command, _ in shown)
     return "\n".join(
@@ -58,7 +60,7 @@ def closing_message(
             *stopped,
             "",
             f"Everything is in {trial}:",
-            "  checkpoints/        the trainer's state; run the same command again to go on",
+            f"  checkpoints/        the trainer's state; run the same command {again} to go on",
             "  models/             weights by version, and the export",
             "  launches/           metrics of each launch (TensorBoard events and JSON lines)",
             *([f"  episodes/           {recorded} episodes of the policy"] if recorded else []),

@@ -93,12 +93,12 @@ def already_reached(trial: Path, goal: Goal) -> str | None:
     if goal.wanted is None:
         if frames < goal.budget:
             return None
-        wanted = f"budget of {goal.budget:,} frames"
+        wanted, on = f"budget of {goal.budget:,} frames", "raise --frames"
     elif not goal.is_reached(mean):
         return None
     else:
-        wanted = f"goal {goal.wanted:g}"
+        wanted, on = f"goal {goal.wanted:g}", "--go-on, or raise --goal"
     return (
         f"{trial} has reached its {wanted}: {goal.measure} {mean:.6g} after {frames:,} frames. "
-        "Train on: --go-on, or raise --goal or --frames. Start afresh: another --trial."
+        f"Train on: {on}. Start afresh: another --trial."
     )
