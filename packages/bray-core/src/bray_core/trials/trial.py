@@ -100,7 +100,10 @@ class Trial:
         Raises:
             CodecError: The file cannot be read.
         """
-        return read_object(self.path / RESULT) or {}
+        try:
+            return read_object(self.path / RESULT) or {}
+        except CodecError as error:
+            raise CodecError(f"{error}: delete it, the next run writes it anew") from error
 
     def metrics(self) -> dict[str, float]:
         """Return the newest value of each metric of the newest launch, and the trial's `frames`.
