@@ -209,6 +209,16 @@ def test_a_checkpoint_is_late_after_its_interval(tmp_path):
         TrainerConfig(checkpoint_interval_s=0)
 
 
+def test_one_follows_when_it_begins_anew(tmp_path):
+    """Else a trainer in the place of one that is killed would have forgotten that it did."""
+    trainer = make(tmp_path, checkpoint_every=100)
+    trainer.begin_anew({name: w.numpy() for name, w in trainer.module.state_dict().items()})
+    assert trainer.owes_anew
+    trainer.run(3, checkpoint=False)
+    assert not trainer.owes_anew
+    assert [path.name for path in tmp_path.iterdir()] == ["replay-000000001.pt"]
+
+
 def test_the_newest_are_kept_and_no_partial_one(tmp_path):
     make(tmp_path, checkpoint_every=1, keep_checkpoints=2).run(5)
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -35,7 +35,7 @@ class Pool:
         self.calls.append(("restart", worker))
 
     def call(self, method: str, *arguments: Any, worker: int) -> Any:
-        return {"offer": 1234, "progress": ({"replays": 3}, True)}[method]
+        return {"offer": 1234, "progress": ({"replays": 3}, True, False)}[method]
 
     def call_all(self, method: str, timeout_s: float) -> list[str]:
         return ["192.0.2.1", "192.0.2.1"]

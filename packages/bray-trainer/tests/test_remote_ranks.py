@@ -44,6 +44,7 @@ def make_trainer(directory: Path) -> Trainer:
 
     class Counting(Trainer):
         goal = 0
+        highest = 0.0
 
         def loss(self, batch: Any, step: int) -> tuple[torch.Tensor, dict[str, Any]]:
             if self.goal < 0 and self.ranks.rank == 1:
@@ -56,6 +57,12 @@ def make_trainer(directory: Path) -> Trainer:
         def set_goal(self, goal: int) -> int:
             self.goal = goal
             return self.replays
+
+        def finish_replay(self) -> None:
+            self.highest = max(self.highest, float(self.module.weight.max()))
+
+        def highest_weight(self) -> float:
+            return self.highest
 
         def weights(self) -> tuple[int, list[float]]:
             return self.replays, self.module.weight.tolist()
@@ -125,6 +132,28 @@ def test_two_ranks_survive_the_loss_of_either(make: Callable[..., Any]) -> None:
     trainer.start()
     with pytest.raises(ValueError, match="my fault"):  # of rank 1, though rank 0 failed too
         trainer.wait(60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_ranks_begin_anew_where_one_is_back_before_its_loss_is_noticed(
+    make: Callable[..., Any],
+) -> None:
+    trainer = make(num_workers=2, rank_timeout_s=20)
+    trainer.call("set_goal", 10**9)
+    trainer.start()
+    while trainer.progress()["replays"] < 10:
+        assert not trainer.wait(0.02)
+    os.kill(trainer._pool.pids()[1], signal.SIGKILL)
+    trainer._pool.wait_ready(60)
+    anew = {"weight": np.full((1, 3), 50, np.float32), "bias": np.zeros(1, np.float32)}
+    trainer.begin_anew(anew)
+    reached = trainer.progress()["replays"]
+    assert not trainer.wait(0.02)
+    while trainer._lost_at is not None or trainer.progress()["replays"] < reached + 20:
+        assert not trainer.wait(0.02)
+    assert min(trainer.call_all("highest_weight")) > 10
+    trainer.stop()
 
 
 def test_nonsense_is_refused(make: Callable[..., Any]) -> None:

@@ -160,6 +160,22 @@ def test_it_begins_anew_also_where_it_is_being_replaced(make, tmp_path):
 
 
 @pytest.mark.long
+def test_it_begins_anew_also_where_it_is_lost_before_a_checkpoint_says_so(make, tmp_path):
+    trainer = make()
+    trainer.call("set_goal", 7)
+    trainer.start()
+    assert trainer.wait(60)
+    anew = {"weight": np.full((1, 3), 50, np.float32), "bias": np.zeros(1, np.float32)}
+    trainer.begin_anew(anew)
+    kill(trainer)  # it was told, but there was no replay yet
+    trainer.start()
+    assert trainer.wait(60)
+    assert trainer.progress()["replays"] == 8
+    assert trainer.call("weight").max() > 10
+    assert trainer._anew is None, "once"
+
+
+@pytest.mark.long
 def test_every_loss_is_counted_also_before_it_began_again(make, tmp_path):
     trainer = make()
     trainer.call("set_goal", 10**9)

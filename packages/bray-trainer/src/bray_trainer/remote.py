@@ -102,7 +102,7 @@ class RemoteTrainer:
         self._is_started = False
         self._lost_at: float | None = None
         self._anew: Mapping[str, npt.NDArray[Any]] | None = None
-        """Weights that lost workers were not told to begin anew with."""
+        """Weights to begin anew with, until a checkpoint of the workers says that they did."""
         self._pids: list[int] = []
         self._killed: set[int] = set()
         self._seen: dict[int, int] = {}
@@ -146,6 +146,8 @@ class RemoteTrainer:
                 outcomes = self._ask("wait", _SLICE_S)
             self._lose(outcomes)
             return False
+        if self._anew is not None:
+            self.progress()
         return all(outcome in ("paused", "idle") for outcome in outcomes)
 
     def _has_lost(self, outcomes: list[str]) -> bool:
@@ -202,14 +204,13 @@ class RemoteTrainer:
         self._count_losses(states)
         are_new = all(state == "new" for state, _ in states)
         if all(state == "ready" for state, _ in states) or (are_new and self._connect()):
+            if are_new and self._anew is not None:
+                self.begin_anew(self._anew)
             if self._has_lost(self._ask("replace" if are_new and self._pids else "start")):
                 return False
             self._lost_at = None
             self._killed.clear()
             self._pids = [pid for _, pid in states]
-            if (weights := self._anew) is not None:
-                self._anew = None
-                self.begin_anew(weights)
             return True
         for rank, (state, pid) in enumerate(states):
             if state in ("ready", "spoiled"):
@@ -295,10 +296,12 @@ class RemoteTrainer:
     def progress(self) -> dict[str, float]:
         """Return the latest figures of rank 0; those before, while it is being replaced."""
         try:
-            progress, is_started = self._pool.call("progress", worker=0)
+            progress, is_started, owes_anew = self._pool.call("progress", worker=0)
         except WorkerLostError as error:
             self._check_restarts(error)
             return self._progress
+        if is_started and not owes_anew:
+            self._anew = None
         if is_started or not self._progress:  # else it has not resumed yet
             self._progress = progress
         return self._progress
@@ -306,7 +309,7 @@ class RemoteTrainer:
     def begin_anew(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         """Let every rank go on from other weights with its next replay; see `Trainer.begin_anew`.
 
-        Where a worker is lost, those that take its place do.
+        Where a worker is lost before a checkpoint says so, those that take its place do.
 
         Args:
             weights: Arrays by the names of the module's parameters and buffers.
@@ -318,7 +321,7 @@ class RemoteTrainer:
             self.call("begin_anew", weights)
         except WorkerLostError as error:
             self._check_restarts(error)
-            self._anew = weights
+        self._anew = weights
 
     def call(self, method: str, *args: Any, timeout_s: float = 60.0, **kwargs: Any) -> Any:
         """Call a method of the user's own trainer on every rank; return what rank 0 answers."""

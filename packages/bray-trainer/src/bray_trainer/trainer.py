@@ -130,6 +130,7 @@ class Trainer(TrainerHooks):
         self._prepared = False
         self._owes_version = False
         self._anew: Mapping[str, npt.NDArray[Any]] | None = None
+        self._has_unsaved_anew = False
         self._stopping = threading.Event()
         self._agreement = ReplayAgreement(
             self._prefetcher,
@@ -212,8 +213,9 @@ class Trainer(TrainerHooks):
     def begin_anew(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on from other weights with the next replay, and forget what the optimiser knows.
 
-        Several ranks do so together, before the first replay for which all were told. For learners
-        that are set back, such as the exploiters of a league. May be called from another thread.
+        Several ranks do so together, before the first replay for which all were told; a checkpoint
+        follows that replay. For learners that are set back, such as the exploiters of a league. May
+        be called from another thread.
 
         Args:
             weights: Arrays by the names of the module's parameters and buffers.
@@ -230,9 +232,15 @@ class Trainer(TrainerHooks):
             )
         self._anew = dict(weights)
 
+    @property
+    def owes_anew(self) -> bool:
+        """Whether it was told to begin anew, and would have forgotten so if it died now."""
+        return self._anew is not None or self._has_unsaved_anew
+
     def _take_anew(self) -> None:
         if not self._agreement.begins_anew:
             return
+        self._has_unsaved_anew = True
         weights, self._anew = self._anew, None
         assert weights is not None, "the agreement has asked"
         sharding.load(self.module, {n: torch.from_numpy(w.copy()) for n, w in weights.items()})
@@ -380,7 +388,8 @@ class Trainer(TrainerHooks):
             self._publish()
         if self._evaluation and self.replays % self.config.eval_every == 0:
             self._evaluate(self._evaluation)
-        if self.replays % self.config.checkpoint_every == 0 or self._agreement.wants_checkpoint:
+        is_due = self.replays % self.config.checkpoint_every == 0 or self._has_unsaved_anew
+        if is_due or self._agreement.wants_checkpoint:
             self._checkpoint()
 
     def _evaluate(self, evaluation: Evaluation) -> None:
@@ -415,10 +424,10 @@ class Trainer(TrainerHooks):
     def _checkpoint(self) -> None:
         self._flush()
         self._written_s = time.monotonic()
-        if self.directory is None:
-            return
-        with self._timer.on_host("checkpoint"):
-            self._checkpoints.write(self.directory)
-            if self.ranks.is_first:
-                for model in as_mapping(self.model).values():
-                    model.checkpoint()
+        if self.directory is not None:
+            with self._timer.on_host("checkpoint"):
+                self._checkpoints.write(self.directory)
+                if self.ranks.is_first:
+                    for model in as_mapping(self.model).values():
+                        model.checkpoint()
+        self._has_unsaved_anew = False

@@ -125,9 +125,11 @@ class RankWorker:
             return "lost"
         return "paused" if self._is_started else "idle"
 
-    def progress(self) -> tuple[dict[str, float], bool]:
-        """Return the trainer's figures, and whether it was started here."""
-        return self._trainer.progress(), self._is_started
+    def progress(self) -> tuple[dict[str, float], bool, bool]:
+        """Return the trainer's figures, whether it was started here, and whether it owes others
+        to begin anew."""
+        owes_anew = getattr(self._trainer, "owes_anew", False)  # another kind may do without
+        return self._trainer.progress(), self._is_started, owes_anew
 
     def call_own(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the user's trainer."""
