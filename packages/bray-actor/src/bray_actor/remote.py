@@ -10,7 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ray import cloudpickle
+from bray_core.errors import MissingExtraError
+
+try:
+    from ray import cloudpickle
+except ImportError:
+    raise MissingExtraError("bray_actor.remote", "bray-actor", "ray") from None
 
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import AnyRunner, Played

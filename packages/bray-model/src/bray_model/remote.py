@@ -16,8 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ray
-from ray import cloudpickle
+from bray_core.errors import MissingExtraError
+
+try:
+    import ray
+    from ray import cloudpickle
+except ImportError:
+    raise MissingExtraError("bray_model.remote", "bray-model", "ray") from None
 
 from bray_core.errors import (
     AlreadyExistsError,

@@ -8,8 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy.typing as npt
-import ray.exceptions
-import ray.util
+
+from bray_core.errors import MissingExtraError
+
+try:
+    import ray.exceptions
+    import ray.util
+except ImportError:
+    raise MissingExtraError("bray_trainer.remote", "bray-trainer", "ray") from None
 
 from bray_core import metrics
 from bray_core.errors import ConfigError, DeadlineError, WorkerLostError

@@ -13,8 +13,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import ray
-import ray.util
+
+from bray_core.errors import MissingExtraError
+
+try:
+    import ray
+    import ray.util
+except ImportError:
+    raise MissingExtraError("bray_buffer.remote", "bray-buffer", "ray") from None
 
 from bray_buffer.iterable_buffer import IterableBuffer
 from bray_buffer.remote.connections import SharedMemoryConnection

@@ -9,8 +9,14 @@ import socket
 import threading
 from typing import Any
 
-import ray
-import ray.util
+from bray_core.errors import MissingExtraError
+
+try:
+    import ray
+    import ray.util
+except ImportError:
+    raise MissingExtraError("bray_core.remote", "bray-core", "ray") from None
+
 from ray._private import ray_constants
 
 from bray_core.errors import ClosedError, ConfigError, DeadlineError, NotFoundError

@@ -12,8 +12,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import ray
-from ray import cloudpickle
+from bray_core.errors import MissingExtraError
+
+try:
+    import ray
+    from ray import cloudpickle
+except ImportError:
+    raise MissingExtraError("bray_core.remote", "bray-core", "ray") from None
 
 from bray_core.errors import (
     ClosedError,
