@@ -62,7 +62,7 @@ def init_ray(
 
     Raises:
         ConfigError: `address` is not valid, or the installed Ray is too old.
-        NotFoundError: No cluster answers at the address.
+        NotFoundError: No cluster answers at the address, or it wants another token.
         DeadlineError: The cluster does not let us in within half a minute, or does not start.
     """
     global _started_here, _is_own_cluster, _limit
@@ -190,7 +190,8 @@ def _connect(address: str, options: dict[str, Any]) -> None:
         )
     if failure:
         raise NotFoundError(
-            f"address: no Ray cluster answers at {address!r}: {first_line(failure[0])}"
+            f"address: no Ray cluster answers at {address!r}, or its token is another than that "
+            f"of RAY_AUTH_TOKEN or ~/.ray/auth_token: {first_line(failure[0])}"
         ) from failure[0]
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
         logger.warning(
