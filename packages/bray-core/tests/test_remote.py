@@ -512,6 +512,33 @@ with runtime.init(sys.argv[1], "beside", "ray", sys.argv[2]):
     pool.close()
 
 
+@pytest.mark.long
+def test_a_cluster_that_wants_another_token_is_told_as_such() -> None:
+    import ray
+
+    script = """
+import sys
+from bray_core import errors
+from bray_core.remote.cluster import init_ray
+try:
+    init_ray(sys.argv[1])
+except errors.NotFoundError as error:
+    print(error)
+"""
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": 64 * "a"}
+    address = ray.get_runtime_context().gcs_address
+    printed = run(script, address, environment=environment)
+    assert f"answers at '{address}', or its token is another than that of RAY_AUTH_TOK" in printed
+
+
+def test_workers_that_find_no_cpu_are_told_what_they_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bray_core.remote import pool
+
+    monkeypatch.setattr(pool, "_START_TIMEOUT_S", 0.5)
+    with pytest.raises(DeadlineError, match=r"started within 0\.5 s: each claims 4096 CPUs and"):
+        pool.WorkerPool("greedy", dict, num_cpus=4096)
+
+
 @pytest.mark.parametrize(("version", "is_new"), [("2.58.3", False), ("2.59.0", True)])
 def test_a_ray_without_tokens_is_refused(version: str, is_new: bool) -> None:
     from bray_core.remote.cluster import _check_version

@@ -64,6 +64,7 @@ class WorkerPool:
         AlreadyExistsError: The namespace has a pool of that name.
         WorkerLostError: A worker died while it started (quotes what the factory raised), or the
             node does not exist.
+        DeadlineError: A worker has not started within two minutes; says what it claims from Ray.
         ClosedError: Ray is not running.
     """
 
@@ -105,7 +106,16 @@ class WorkerPool:
             )
             self._adopt(name, workers)
             self._stored_factory += stored
-            self._describe(_START_TIMEOUT_S)
+            try:
+                self._describe(_START_TIMEOUT_S)
+            except DeadlineError as error:
+                free = ray.available_resources()
+                raise DeadlineError(
+                    f"pool {name}: a worker has not started within {_START_TIMEOUT_S:g} s: each "
+                    f"claims {num_cpus:g} CPUs and {num_gpus:g} GPUs, and the cluster has "
+                    f"{free.get('CPU', 0):g} CPUs and {free.get('GPU', 0):g} GPUs free: ask for "
+                    "fewer workers, add a node, or wait for what else runs there"
+                ) from error
             if restart:
                 watch_pool(self)
         except BaseException:  # also Ctrl-C: no half pool stays
