@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bray_core.errors import MissingExtraError
+from bray_core.errors import ConfigError, DeadlineError, MissingExtraError, WorkerLostError
 
 try:
     from ray import cloudpickle
@@ -20,7 +20,6 @@ except ImportError:
 from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
-from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import ActorProtocol
 from bray_core.remote.calls import died_for_good
 from bray_core.remote.health import explain_lost_workers

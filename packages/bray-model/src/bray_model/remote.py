@@ -16,7 +16,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bray_core.errors import MissingExtraError
+from bray_core.errors import (
+    AlreadyExistsError,
+    BrayError,
+    ClosedError,
+    DeadlineError,
+    MissingExtraError,
+    NotFoundError,
+    WorkerLostError,
+)
 
 try:
     import ray
@@ -24,14 +32,6 @@ try:
 except ImportError:
     raise MissingExtraError("bray_model.remote", "bray-model", "ray") from None
 
-from bray_core.errors import (
-    AlreadyExistsError,
-    BrayError,
-    ClosedError,
-    DeadlineError,
-    NotFoundError,
-    WorkerLostError,
-)
 from bray_core.layout import Layout
 from bray_core.nested import Nested
 from bray_core.remote.calls import died_for_good

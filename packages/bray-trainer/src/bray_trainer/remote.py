@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bray_core.errors import MissingExtraError
+from bray_core.errors import ConfigError, DeadlineError, MissingExtraError, WorkerLostError
 
 try:
     import ray.exceptions
@@ -18,7 +18,6 @@ except ImportError:
     raise MissingExtraError("bray_trainer.remote", "bray-trainer", "ray") from None
 
 from bray_core import metrics
-from bray_core.errors import ConfigError, DeadlineError, WorkerLostError
 from bray_core.protocols import TrainerProtocol
 from bray_core.remote.health import explain_lost_workers
 from bray_core.remote.pool import WorkerPool

@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bray_core.errors import MissingExtraError
+from bray_core.errors import (
+    ClosedError,
+    ConfigError,
+    DeadlineError,
+    MissingExtraError,
+    WorkerLostError,
+)
 
 try:
     import ray
@@ -34,7 +40,6 @@ from bray_buffer.shared.sharing_rules import BufferDescription, PlainBufferConfi
 from bray_buffer.shared.slot_pool import Write, copying, deadline_after
 from bray_buffer.shared.transfer_thread import PRIORITY
 from bray_core import metrics, nested
-from bray_core.errors import ClosedError, ConfigError, DeadlineError, WorkerLostError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
 from bray_core.remote.pool import WorkerPool

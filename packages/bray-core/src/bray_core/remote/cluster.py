@@ -9,7 +9,13 @@ import socket
 import threading
 from typing import Any
 
-from bray_core.errors import MissingExtraError
+from bray_core.errors import (
+    ClosedError,
+    ConfigError,
+    DeadlineError,
+    MissingExtraError,
+    NotFoundError,
+)
 
 try:
     import ray
@@ -19,7 +25,6 @@ except ImportError:
 
 from ray._private import ray_constants
 
-from bray_core.errors import ClosedError, ConfigError, DeadlineError, NotFoundError
 from bray_core.remote import orphans, ray_secrets
 from bray_core.remote.calls import first_line
 from bray_core.remote.restart_limit import RestartLimit

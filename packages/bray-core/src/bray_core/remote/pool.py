@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from bray_core.errors import MissingExtraError
+from bray_core.errors import (
+    ClosedError,
+    ConfigError,
+    DeadlineError,
+    MissingExtraError,
+    NotFoundError,
+    WorkerLostError,
+)
 
 try:
     import ray
@@ -20,13 +27,6 @@ try:
 except ImportError:
     raise MissingExtraError("bray_core.remote", "bray-core", "ray") from None
 
-from bray_core.errors import (
-    ClosedError,
-    ConfigError,
-    DeadlineError,
-    NotFoundError,
-    WorkerLostError,
-)
 from bray_core.remote.calls import get_result, will_be_restarted
 from bray_core.remote.cluster import default_restart_limit, require_ray
 from bray_core.remote.health import watch_pool
