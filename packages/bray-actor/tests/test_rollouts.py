@@ -24,8 +24,9 @@ from bray_actor.policy.batch_decoder import BatchDiagonalGaussian
 from bray_actor.policy.decoder import DiagonalGaussian, check_outputs
 from bray_actor.policy.densities import tanh_log_slope, tanh_squash
 from bray_actor.runners import rollout_worker
+from bray_actor.runners.alternating_runners import AlternatingRunners
 from bray_actor.runners.rollout_worker import RolloutWorker
-from bray_actor.runners.rollouts import Played
+from bray_actor.runners.rollouts import Played, collect
 from bray_core import metrics
 from bray_core.errors import ClosedError, ConfigError, SpecError
 from bray_core.layout import Layout, Packed
@@ -88,6 +89,9 @@ class Kept:
             self.segments += [self.layout.views(row.copy()) for row in rows]
         self.filled.set()
         return len(segments)
+
+    def num_steps(self) -> int:
+        return sum(int(segment["length"]) for segment in self.segments)
 
 
 class Closed(Kept):
@@ -247,6 +251,61 @@ def test_a_worker_in_lockstep_waits_for_the_next_version() -> None:
     _join_rollouts()
     assert model.waited == [4], "the version after the one that acted"
     assert sum(int(s["length"]) for s in buffer.segments) == 8
+
+
+class Early(Even):
+    """Has a newer version before certain of its answers, and whenever it is waited for."""
+
+    def __init__(self, buffer: Kept, comes_at: tuple[int, ...]) -> None:
+        super().__init__()
+        self.buffer, self.comes_at, self.answers = buffer, comes_at, 0
+        self.before = 0
+        """Steps that were pushed before the version came."""
+        self.brought: list[int] = []
+        """Steps that were pushed of each version that was waited for."""
+
+    def publish(self) -> None:
+        self.version += 1
+        self.before = self.buffer.num_steps()
+
+    async def infer(self, observation: Any, batch: bool = False) -> Answer:
+        if self.answers in self.comes_at:
+            self.publish()
+        self.answers += 1
+        return (await super().infer(observation, batch))._replace(version=self.version)
+
+    async def wait_version(self, version: int, timeout_s: float | None = None) -> int:
+        assert version == self.version + 1
+        self.brought.append(self.buffer.num_steps() - self.before)
+        self.publish()
+        return self.version
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
+@pytest.mark.parametrize("halves", [1, 2])
+@pytest.mark.parametrize("comes_at", [(), (4,), (4, 7), (3, 4), (11,)])
+def test_a_version_is_waited_for_once_the_trainer_has_enough_for_it(
+    comes_at: tuple[int, ...], halves: int, mode: AutoresetMode
+) -> None:
+    """Steps of a player that died let a version come early: those of it then count for the next."""
+    buffer = Kept()
+    model: Any = Early(buffer, comes_at)
+    runners = [
+        Runner(SyncVectorEnv([Count] * 2, autoreset_mode=mode), model, buffer)
+        for _ in range(halves)
+    ]
+    runner = runners[0] if halves == 1 else AlternatingRunners(runners)
+
+    async def play() -> None:
+        while len(model.brought) < 4:
+            await collect(runner, 6)
+            await runner.next_version()
+
+    asyncio.run(play())
+    runner.close()
+    whole = 6 * 2 * halves
+    assert min(model.brought) >= whole, "else both wait for each other"
+    assert model.brought[-1] == whole, "no steps come twice"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has a niceness of its own on Linux")

@@ -106,6 +106,10 @@ class Runner:
         self._check_observation(self._observation)
         self._segments = OpenSegments(buffer, n, gamma)
         self._version = model.version
+        self._asked = self._of_version = 0
+        """Steps that the last run was to record, and those of the version that acts, in all."""
+        self._ahead = 0
+        """Steps of that version that the next run need not record again."""
         self._stepping_s = 0.0
         self._is_stepping = False
         self._held: tuple[Rows, npt.NDArray[np.bool_]] | None = None
@@ -161,7 +165,9 @@ class Runner:
         """Let `owes` be True until so many steps of each environment are under way."""
         if steps < 1:
             raise ConfigError(f"steps: expected 1 or more, got {steps}")
-        self._quota.begin(steps)
+        self._asked = steps * self.num_envs
+        self._quota.begin(steps, self._ahead)
+        self._ahead = 0
 
     @property
     def owes(self) -> bool:
@@ -173,7 +179,9 @@ class Runner:
         self._push_held()
         answer = await self._infer()
         action, log_prob = self._draw(answer.outputs)
-        self._version, self._outputs = answer.version, answer.outputs
+        if answer.version != self._version:
+            self._version, self._of_version = answer.version, 0
+        self._outputs = answer.outputs
         if len(late := self._quota.take(self._acting)):
             self._begin_late(late)
         self._segments.begin_steps(
@@ -238,7 +246,9 @@ class Runner:
             observation, _ = self._env.reset(options={"reset_mask": ended})
             following = to_arrays(self._space, observation)
         self._observation = following
-        return self._quota.count(len(acting))
+        counted = self._quota.count(len(acting))
+        self._of_version += counted
+        return counted
 
     def _note_metrics(self, ended: Column, info: dict[str, Any]) -> None:
         """Note what the environments say of the episodes that have just ended."""
@@ -289,10 +299,31 @@ class Runner:
     async def next_version(self, timeout_s: float = PUSH_TIMEOUT_S) -> None:
         """Wait until the model has a newer version than the one that acted last.
 
+        It may have got that one while the last run was under way: where there were steps of a
+        player that died, the trainer had enough before. Then the next run records what lacks of the
+        steps of that version, and this does not wait: the trainer needs them for the next one.
+
         Raises:
             DeadlineError: the model had none within `timeout_s`.
         """
-        await self._model.wait_version(self._version + 1, timeout_s)
+        if self.lacks_steps:
+            self.go_on(self._version)
+        else:
+            await self._model.wait_version(self._version + 1, timeout_s)
+
+    @property
+    def acted(self) -> int:
+        """The version that acted last."""
+        return self._version
+
+    @property
+    def lacks_steps(self) -> bool:
+        """Whether the version that acted last has recorded less than a run."""
+        return self._of_version < self._asked
+
+    def go_on(self, version: int) -> None:
+        """Let the next run record only what a version lacks of a run."""
+        self._ahead = self._of_version if version == self._version else 0
 
     def close(self) -> None:
         """Close the environments."""

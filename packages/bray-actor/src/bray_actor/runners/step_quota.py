@@ -27,9 +27,14 @@ class StepQuota:
         self.late = _NONE
         """Environments whose newest step counts for the next run."""
 
-    def begin(self, steps: int) -> None:
-        """Begin a run of so many steps of each environment; late steps of the one before count."""
-        self._left = steps * self._num_envs - self._carried
+    def begin(self, steps: int, ahead: int = 0) -> None:
+        """Begin a run of so many steps of each environment; late steps of the one before count.
+
+        Args:
+            steps: Steps of each environment in the mean.
+            ahead: Steps of all environments by which the run is shorter.
+        """
+        self._left = steps * self._num_envs - ahead - self._carried
 
     @property
     def is_open(self) -> bool:
