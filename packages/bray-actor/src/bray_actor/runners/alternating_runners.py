@@ -8,7 +8,7 @@ from typing import Any
 
 from bray_actor.episodes import PlayedEpisode
 from bray_actor.multi_agent.seat import GameResult
-from bray_actor.runners.runner import Runner
+from bray_actor.runners.runner import Runner, next_version
 from bray_core import metrics
 from bray_core.errors import ConfigError
 
@@ -61,12 +61,7 @@ class AlternatingRunners:
     async def next_version(self) -> None:
         """Wait until the model has a newer version than the one that acted last; errors as in
         `Runner.next_version`."""
-        if any(runner.lacks_steps for runner in self._runners):
-            newest = max(runner.acted for runner in self._runners)
-            for runner in self._runners:
-                runner.go_on(newest)
-        else:
-            await self._runners[-1].next_version()
+        await next_version(self._runners)
 
     def cut(self) -> None:
         """Push the segments that are under way."""

@@ -297,33 +297,12 @@ class Runner:
         self._env.set_attr("reset_options", dict(options))
 
     async def next_version(self, timeout_s: float = PUSH_TIMEOUT_S) -> None:
-        """Wait until the model has a newer version than the one that acted last.
-
-        It may have got that one while the last run was under way: where there were steps of a
-        player that died, the trainer had enough before. Then the next run records what lacks of the
-        steps of that version, and this does not wait: the trainer needs them for the next one.
+        """Wait until the model has a newer version than acted last: see `next_version` here.
 
         Raises:
             DeadlineError: the model had none within `timeout_s`.
         """
-        if self.lacks_steps:
-            self.go_on(self._version)
-        else:
-            await self._model.wait_version(self._version + 1, timeout_s)
-
-    @property
-    def acted(self) -> int:
-        """The version that acted last."""
-        return self._version
-
-    @property
-    def lacks_steps(self) -> bool:
-        """Whether the version that acted last has recorded less than a run."""
-        return self._of_version < self._asked
-
-    def go_on(self, version: int) -> None:
-        """Let the next run record only what a version lacks of a run."""
-        self._ahead = self._of_version if version == self._version else 0
+        await next_version([self], timeout_s)
 
     def close(self) -> None:
         """Close the environments."""
@@ -412,3 +391,21 @@ class Runner:
         for row in goes_on[ended[goes_on]]:  # the observation is of the next episode already
             final = to_arrays(self._space, final_observation(info, row))
             self._segments.write_final_of(row, final)
+
+
+async def next_version(runners: Sequence[Runner], timeout_s: float = PUSH_TIMEOUT_S) -> None:
+    """Wait until the model of runners that step by turns has a newer version than acted last.
+
+    It may have got that one while the last run was under way: where there were steps of a player
+    that died, the trainer had enough before. Then the next run records what is lacking of the steps
+    of that version, and this does not wait: the trainer needs them for the next one.
+
+    Raises:
+        DeadlineError: the model had none within `timeout_s`.
+    """
+    newest = max(runner._version for runner in runners)
+    if all(runner._of_version >= runner._asked for runner in runners):
+        await runners[-1]._model.wait_version(newest + 1, timeout_s)
+        return
+    for runner in runners:
+        runner._ahead = runner._of_version if runner._version == newest else 0
