@@ -49,3 +49,12 @@ def test_errors_with_fields_of_their_own_survive_it(error: BrayError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert str(again) == str(error)
+
+
+def test_what_is_missing_is_named_as_imports_name_it() -> None:
+    try:
+        import no_such_module_at_all  # type: ignore[import-not-found]  # noqa: F401
+    except ImportError:
+        missing = MissingExtraError("it", "bray-core", "all")
+    assert missing.name == "no_such_module_at_all"
+    assert MissingExtraError("it", "bray-core", "all").name is None

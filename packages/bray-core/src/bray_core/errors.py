@@ -24,6 +24,7 @@ A message says what is wrong, what came, what was expected, and the cure.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,10 +80,12 @@ class ExportError(BrayError):
 
 
 class MissingExtraError(BrayError, ImportError):
-    """An optional dependency is absent."""
+    """An optional dependency is absent; `name` is the module's, where its import was tried."""
 
     def __init__(self, what: str, distribution: str, extra: str) -> None:
         super().__init__(f"{what} needs an optional dependency: install {distribution}[{extra}]")
+        tried = sys.exception()
+        self.name = tried.name if isinstance(tried, ImportError) else None
         self._arguments = (what, distribution, extra)
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
