@@ -67,8 +67,13 @@ def test_a_container_has_what_its_control_groups_allow(
     assert machine.memory_bytes() == (memory or all_memory)
     for given in ({}, {"OMP_NUM_THREADS": "7"}):
         monkeypatch.setattr(machine.os, "environ", dict(given))
+        monkeypatch.setattr(machine, "_limit", None)
         machine.limit_threads()
-        assert os.environ == (given or ({"OMP_NUM_THREADS": str(cores)} if cores else {}))
+        limited = given or ({"OMP_NUM_THREADS": str(cores)} if cores else {})
+        assert os.environ == limited
+        with machine.own_threads_of_children():
+            assert os.environ == given, "Ray gives each worker its own number"
+        assert os.environ == limited
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,14 @@ import os
 import re
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
+_THREADS = "OMP_NUM_THREADS"
+_limit: str | None = None
+"""What `limit_threads` has set."""
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 
@@ -29,8 +33,22 @@ def limit_threads() -> None:
     OpenMP (torch, NumPy) counts the cores that it sees: in a container that may use two of 64 it
     would start 64 threads, which then wait for each other.
     """
-    if (cores := num_cores()) < _num_seen_cores():
-        os.environ.setdefault("OMP_NUM_THREADS", str(cores))
+    global _limit
+    if (cores := num_cores()) < _num_seen_cores() and _THREADS not in os.environ:
+        _limit = os.environ[_THREADS] = str(cores)
+
+
+@contextmanager
+def own_threads_of_children() -> Iterator[None]:
+    """Start processes that share the cores out themselves, as Ray's do: `limit_threads` is ours."""
+    is_ours = _limit is not None and os.environ.get(_THREADS) == _limit
+    if is_ours:
+        del os.environ[_THREADS]
+    try:
+        yield
+    finally:
+        if is_ours and _limit is not None:
+            os.environ[_THREADS] = _limit
 
 
 def _num_seen_cores() -> int:

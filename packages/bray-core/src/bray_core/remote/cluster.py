@@ -25,6 +25,7 @@ except ImportError:
 
 from ray._private import ray_constants
 
+from bray_core.process.machine import own_threads_of_children
 from bray_core.remote import orphans, ray_secrets
 from bray_core.remote.calls import first_line
 from bray_core.remote.restart_limit import RestartLimit
@@ -88,7 +89,7 @@ def init_ray(
         }
     _started_here, _is_own_cluster = True, address is None
     try:
-        with keep_sigterm_handler():
+        with keep_sigterm_handler(), own_threads_of_children():
             if address is None:
                 orphans.adopt_orphans()
                 _start(options)
