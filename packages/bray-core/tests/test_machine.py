@@ -71,6 +71,7 @@ def test_a_container_has_what_its_control_groups_allow(
         machine.limit_threads()
         limited = given or ({"OMP_NUM_THREADS": str(cores)} if cores else {})
         assert os.environ == limited
+        assert machine.environment_of_children() == given
         with machine.own_threads_of_children():
             assert os.environ == given, "Ray gives each worker its own number"
         assert os.environ == limited

@@ -38,17 +38,26 @@ def limit_threads() -> None:
         _limit = os.environ[_THREADS] = str(cores)
 
 
+def environment_of_children() -> dict[str, str]:
+    """Return the environment without what `limit_threads` has set, which is for this process alone.
+
+    It is for processes that share the cores out among themselves.
+    """
+    is_ours = _limit is not None and os.environ.get(_THREADS) == _limit
+    return {k: v for k, v in os.environ.items() if k != _THREADS or not is_ours}
+
+
 @contextmanager
 def own_threads_of_children() -> Iterator[None]:
-    """Start processes that share the cores out themselves, as Ray's do: `limit_threads` is ours."""
-    is_ours = _limit is not None and os.environ.get(_THREADS) == _limit
-    if is_ours:
+    """Let this process have that environment meanwhile, for what starts others, such as Ray."""
+    before = os.environ.get(_THREADS)
+    if is_hidden := before is not None and _THREADS not in environment_of_children():
         del os.environ[_THREADS]
     try:
         yield
     finally:
-        if is_ours and _limit is not None:
-            os.environ[_THREADS] = _limit
+        if is_hidden and before is not None:
+            os.environ[_THREADS] = before
 
 
 def _num_seen_cores() -> int:

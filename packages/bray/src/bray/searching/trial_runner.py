@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bray.searching.study import Study
+from bray_core.process.machine import environment_of_children
 
 OUTPUT = "output.log"
 """File of a trial's folder with what its process printed."""
@@ -49,7 +50,7 @@ class TrialRunner:
                     stderr=output,
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,  # Ctrl-C is the search's, which ends its trials
-                    env={**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")},
+                    env={"OMP_NUM_THREADS": "1", **environment_of_children()},
                 )
             if self._is_ended:  # a moment ago
                 self.end()
