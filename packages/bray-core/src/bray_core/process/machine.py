@@ -34,7 +34,7 @@ def limit_threads() -> None:
     would start 64 threads, which then wait for each other.
     """
     global _limit
-    if (cores := num_cores()) < _num_seen_cores() and _THREADS not in os.environ:
+    if _THREADS not in os.environ and (cores := num_cores()) < _num_seen_cores():
         _limit = os.environ[_THREADS] = str(cores)
 
 

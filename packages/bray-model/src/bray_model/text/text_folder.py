@@ -65,9 +65,8 @@ def written_whole(target: Path) -> Iterator[Path]:
         new = scratch / "new"
         new.mkdir()
         yield new
-        for file in filter(
-            Path.is_file, new.rglob("*")
-        ):  # safetensors lets nobody but the owner read its files
+        for file in filter(Path.is_file, new.rglob("*")):
+            # Those of safetensors are for their owner alone.
             file.chmod(new.stat().st_mode & 0o666)
         if target.exists():
             target.rename(scratch / "old")

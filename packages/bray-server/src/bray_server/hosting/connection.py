@@ -284,10 +284,11 @@ class Connection(asyncio.Protocol, ABC):
         """
         if self._transport is None:
             return
-        self._read_at = min(now, self._read_at + late_s)
-        self.last_received = min(now, self.last_received + late_s)
-        if self.partial_since is not None:
-            self.partial_since = min(now, self.partial_since + late_s)
+        if late_s:
+            self._read_at = min(now, self._read_at + late_s)
+            self.last_received = min(now, self.last_received + late_s)
+            if self.partial_since is not None:
+                self.partial_since = min(now, self.partial_since + late_s)
         limits = self.limits
         self._count_unsent()
         before = self._unsent_bytes, self._unread_bytes

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 _OTHER_FILES = 64
 """Open files of a process besides its connections: libraries, weights, logs, listeners."""
+_TIMERS_LATE_S = 0.02
 _LAST_WORDS_S = 1.0
 """Time that a stopping server gives its clients to receive their last replies."""
 _BACKLOG = 1024
@@ -308,8 +309,10 @@ async def _sleep(duration_s: float) -> float:
     """Sleep, and return how many seconds later than planned the sleep ended.
 
     So long the process was stopped, or its loop was held up: a tick that blocks, a machine that
-    was suspended. uvloop calls what is due before it reads what came meanwhile.
+    was suspended. uvloop calls what is due before it reads what came meanwhile. That a timer is
+    always late by some milliseconds counts as nothing.
     """
     due = time.monotonic() + duration_s
     await asyncio.sleep(duration_s)
-    return max(0.0, time.monotonic() - due)
+    late_s = time.monotonic() - due
+    return late_s if late_s > _TIMERS_LATE_S else 0.0

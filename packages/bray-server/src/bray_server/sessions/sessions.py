@@ -406,7 +406,7 @@ class Sessions:
         """
         self._log.flush()
         now = time.monotonic()
-        if late_s > 0:
+        if late_s:
             for entry in self.entries.values():
                 entry.last_used = min(now, entry.last_used + late_s)
         oldest = now - self._limits.idle_timeout_s
