@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,10 +11,12 @@ from typing import Protocol
 import msgspec
 
 from bray.run import Run
-from bray_core.errors import CodecError, FormatError
+from bray_core.errors import CodecError, FormatError, VersionNotFoundError
 from bray_core.files.json_file import read_object
 from bray_core.files.saved_file import check_format, write_atomic
 from bray_core.protocols import ModelProtocol
+
+logger = logging.getLogger(__name__)
 
 _FILE = "best.json"
 _FORMAT = 1
@@ -63,9 +66,11 @@ class BestVersion:
 
         Args:
             trial: folder of the trial.
-            model: has both versions on disk.
+            model: has this version on disk; a best one that has been deleted there counts no more.
         """
         before = BestVersion.read(trial)
+        if before is not None and not _is_pinned(model, before.version):
+            before = None
         if before is not None and before.evaluation_return >= self.evaluation_return:
             return False
         model.pin(self.version)
@@ -75,6 +80,16 @@ class BestVersion:
         if before is not None and before.version != self.version:
             model.pin(before.version, pinned=False)
         return True
+
+
+def _is_pinned(model: PinsVersions, version: int) -> bool:
+    """Pin a version again; return whether the model still has it."""
+    try:
+        model.pin(version)
+    except VersionNotFoundError:
+        logger.warning("best version %d: deleted, as the models are; a newer one takes its place", version)
+        return False
+    return True
 
 
 def saved_version(model: ModelProtocol) -> int:
