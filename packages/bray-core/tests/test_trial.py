@@ -179,6 +179,20 @@ def test_a_clone_with_its_checkpoint_has_what_a_launch_goes_on_from(tmp_path: Pa
     assert (trial.path / "buffers/replay").read_text() == "buffers/replay"
 
 
+def test_of_clones_of_one_name_at_once_the_second_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make(tmp_path)
+
+    def lock_late(path: Path) -> int:
+        clone(trial, "two")
+        return trial_lock.lock_trial(path)
+
+    monkeypatch.setattr("bray_core.trials.trial.lock_trial", lock_late)
+    with pytest.raises(AlreadyExistsError, match=r"two exists already: choose another name"):
+        clone(trial, "two", checkpoint=True)
+
+
 def test_a_clone_is_refused(tmp_path: Path) -> None:
     trial = make(tmp_path)
     make(tmp_path, "two")

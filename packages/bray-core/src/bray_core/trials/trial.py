@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -170,11 +171,14 @@ def clone(trial: Trial, name: str, *, checkpoint: bool = False) -> Trial:
     check_name(name)
     trial.config()
     target = trial.path.parent / name
+    taken = AlreadyExistsError(f"trial: {target} exists already: choose another name")
     if target.exists():
-        raise AlreadyExistsError(f"trial: {target} exists already: choose another name")
+        raise taken
     try:
         _clone(trial, target, checkpoint=checkpoint)
     except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise taken from error  # made meanwhile
         raise BrayError(f"trial {trial.path}: cannot be cloned: {error}") from error
     return Trial(target)
 
