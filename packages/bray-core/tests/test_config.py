@@ -78,6 +78,11 @@ def test_overrides_win(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("cout: 1", r":1:\d+: cout: unknown key, did you mean 'count'\?; allowed: count, flag"),
+        (
+            "rate: 1",
+            r":1:\d+: rate: unknown key, did you mean 'part\.rate'\?; allowed: count, flag",
+        ),
+        ("part: {count: 1}", r":1:\d+: part\.count: unknown key, did you mean 'count'"),
         ("count: 1\npart:\n  rat: 1", r":3:\d+: part\.rat: unknown key, did you mean 'rate'"),
         ("count: many", r":1:\d+: count: expected a whole number, got 'many'"),
         ("count: 1.5", r":1:\d+: count: expected a whole number, got 1\.5"),

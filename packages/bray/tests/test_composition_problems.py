@@ -308,6 +308,14 @@ CASES = {
         + "agents:\n  a: {}\n  b: {model: a, segment_length: 8}\ngoal: {agent: a}",
         "5: agents.b: expected the settings of agents.a, whose model is the same",
     ),
+    "a setting of the whole": (
+        "models: {a: {seed: 3}}\n" + PPO + GYM,
+        "1: models.a.seed: unknown key, did you mean 'seed'?; allowed:",
+    ),
+    "a setting of another part": (
+        "models: {b: {}}\ntrainers: {b: {algorithm: ppo, memory_size: 8}}\n" + GYM,
+        "2: trainers.b.memory_size: unknown key, did you mean 'models.b.memory_size'?; allowed:",
+    ),
     "an unknown key": (
         PPO + GYM + "gaol: {}",
         "3: gaol: unknown key, did you mean 'goal'?; allowed: actors, agents, buffers, callbacks, "

@@ -87,7 +87,9 @@ def _is_pinned(model: PinsVersions, version: int) -> bool:
     try:
         model.pin(version)
     except VersionNotFoundError:
-        logger.warning("best version %d: deleted, as the models are; a newer one takes its place", version)
+        logger.warning(
+            "best version %d: deleted, as the models are; a newer one takes its place", version
+        )
         return False
     return True
 

@@ -47,10 +47,23 @@ def build(root: Value, schema: type[T]) -> T:
     Raises:
         SettingsError: Holds all problems, those of a file by line.
     """
-    builder = SettingsBuilder()
+    builder = SettingsBuilder(_names(schema))
     made = builder.build(root, schema, "")
     builder.raise_problems(root.place)
     return typing.cast(T, made)
+
+
+def _names(schema: type[Any]) -> dict[str, list[str]]:
+    """Return the dotted names, by its own name, of each setting of a dataclass and its parts."""
+    hints = typing.get_type_hints(schema)
+    found: dict[str, list[str]] = {}
+    for field in dataclasses.fields(schema):
+        name = written_name(field)
+        found.setdefault(name, []).append(name)
+        if dataclasses.is_dataclass(hints[field.name]):
+            for one in map(written_name, dataclasses.fields(hints[field.name])):
+                found.setdefault(one, []).append(f"{name}.{one}")
+    return found
 
 
 def _position(problem: Problem) -> tuple[bool, int, int]:
@@ -59,10 +72,15 @@ def _position(problem: Problem) -> tuple[bool, int, int]:
 
 
 class SettingsBuilder:
-    """Builds values and gathers problems; a value that cannot be built becomes `_REFUSED`."""
+    """Builds values and gathers problems; a value that cannot be built becomes `_REFUSED`.
 
-    def __init__(self) -> None:
+    Args:
+        elsewhere: Dotted names, by its own name, of each setting that may be meant in another part.
+    """
+
+    def __init__(self, elsewhere: Mapping[str, Sequence[str]] = types.MappingProxyType({})) -> None:
         self.problems: list[Problem] = []
+        self._elsewhere = elsewhere
         self._num_more = 0
 
     def raise_problems(self, place: str) -> None:
@@ -128,7 +146,9 @@ class SettingsBuilder:
                 own = fields[name].name
                 made[own] = self._convert(child, hints[own], key)
             elif not self._is_full():
-                known = f"{closest(name, fields)}; allowed: {', '.join(sorted(fields))}"
+                meant = " or ".join(map(repr, self._elsewhere.get(name, ())))
+                near = f", did you mean {meant}?" if meant else closest(name, fields)
+                known = f"{near}; allowed: {', '.join(sorted(fields))}"
                 self._refuse(child.place, key, f"{key}: unknown key{known}")
         for name, field in fields.items():
             if field.name not in made and _required(field):

@@ -234,7 +234,7 @@ class _Reader:
 
     def _build(self, value: Value, schema: type[Any], path: str) -> Any:
         """Read a part by itself: what is wrong with another says nothing about its settings."""
-        builder = SettingsBuilder()
+        builder = SettingsBuilder({**{name: [name] for name in WHOLE}, **self.settings()})
         made = builder.part(value, schema, path)
         known = {(one.place, one.text) for one in self._problems.problems}
         for one in builder.problems:
