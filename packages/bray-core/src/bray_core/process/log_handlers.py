@@ -25,6 +25,11 @@ def attach_handler(handler: logging.Handler) -> None:
     _lowered.extend(unset)
 
 
+def has_other_handlers() -> bool:
+    """Whether the program has set up logging by itself, so that it shows records as it wants."""
+    return not _attached.issuperset(logging.getLogger().handlers)
+
+
 def detach_handler(handler: logging.Handler) -> None:
     """Undo `attach_handler`; the levels go back with the last handler."""
     logging.getLogger().removeHandler(handler)
