@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from bray_core.errors import ConfigError
-from bray_core.process.user_modules import code_name, find_user_code, is_of_program
+from bray_core.process.user_modules import (
+    code_name,
+    find_user_code,
+    is_of_program,
+    module_command,
+)
 
 _PROGRAM = """
 from bray_core.process.user_modules import code_name, find_user_code, is_of_program
@@ -68,3 +73,58 @@ def test_a_notebook_is_its_own_module() -> None:
     )
     done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def _run(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_module_beside_a_program_that_runs_elsewhere_is_named_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "games").mkdir()
+    (tmp_path / "games/beside.py").write_text("class Game: ...\n")
+    (tmp_path / "games/program.py").write_text(
+        "from beside import Game\n"
+        "from bray_core.process.user_modules import code_name, find_user_code\n"
+        "name = code_name(Game)\n"
+        "assert find_user_code(name) is Game and find_user_code('beside:Game') is Game\n"
+        "print(name)\n"
+    )
+    (tmp_path / "linked").symlink_to("games")
+    file = (tmp_path / "games/beside.py").resolve()
+    assert _run(tmp_path, "games/program.py") == f"{file}:Game\n"
+    assert _run(tmp_path, str(tmp_path / "linked/program.py")) == f"{file}:Game\n"
+    assert _run(tmp_path / "games", "program.py") == "beside:Game\n"
+
+
+def test_a_program_in_a_package_is_its_module(tmp_path: Path) -> None:
+    (tmp_path / "games").mkdir()
+    (tmp_path / "games/__init__.py").touch()
+    (tmp_path / "games/beside.py").write_text("class Game: ...\n")
+    (tmp_path / "games/program.py").write_text(
+        "from .beside import Game\n"
+        "from bray_core.process.user_modules import code_name, find_user_code, is_of_program\n"
+        "class Mine(Game): ...\n"
+        "if __name__ == '__main__':\n"
+        "    assert find_user_code(name := code_name(Mine)) is Mine and is_of_program(name)\n"
+        "    print(name)\n"
+    )
+    name = _run(tmp_path, "-m", "games.program").strip()
+    assert name == "games.program:Mine"
+    _run(tmp_path, "-c", "from bray_core.process.user_modules import find_user_code as find\n"
+         f"assert find({name!r}).__name__ == 'Mine'")  # fmt: skip
+
+
+def test_another_process_finds_what_this_one_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far_away.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])  # which Python leaves alone
+    done = subprocess.run(
+        [*module_command("far_away"), "--seed", "1"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "__main__ ['--seed', '1']\n", done.stderr

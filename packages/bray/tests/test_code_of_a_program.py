@@ -118,6 +118,27 @@ def test_processes_of_an_unguarded_program_are_told_about_the_guard(tmp_path: Pa
     assert "below `if __name__ == '__main__':`" in done.stderr
 
 
+def test_an_environment_beside_the_program_is_found_by_every_process(tmp_path: Path) -> None:
+    (tmp_path / "games").mkdir()
+    (tmp_path / "games/beside_it.py").write_text(PROGRAM)
+    (tmp_path / "games/train.py").write_text(
+        "import bray\nfrom beside_it import SMALL, Push\n"
+        "for trial, env in {'given': Push, 'named': 'beside_it:Push'}.items():\n"
+        "    print(bray.train(env, 'ppo', trial=trial, **SMALL).evaluate(2))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "games/train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("evaluation at 128 frames: mean return 5.00") == 2
+    with bray.load(tmp_path / "trials/given") as agent:  # this process looks elsewhere
+        assert agent.evaluate(1).mean == 5
+
+
 def test_a_function_without_a_name_plays_in_this_process(tmp_path: Path) -> None:
     for made in (lambda: Push(), lambda: Push()):  # the second takes the first one's place
         with bray.train(made, "ppo", trial=tmp_path / str(id(made)), **SMALL) as agent:

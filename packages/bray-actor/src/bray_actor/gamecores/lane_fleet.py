@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from bray_actor.gamecores.process_fleet import ProcessFleet
 from bray_core.errors import ConfigError
+from bray_core.process.user_modules import module_command
 
 
 class LaneFleet(ProcessFleet):
@@ -51,7 +51,7 @@ class LaneFleet(ProcessFleet):
         super().__init__(self._words, addresses, num_processes=num_processes, log=files)
 
     def _words(self, index: int, address: str) -> list[str]:
-        command = [sys.executable, "-m", self._module, "--make", self._make, "--address", address]
+        command = [*module_command(self._module), "--make", self._make, "--address", address]
         command += [self._lanes_option, str(self._lanes), "--seed", str(self._seed)]
         command += ["--lane-offset", str(index * self._lanes)]
         return [*command, "--parent", str(os.getpid())]

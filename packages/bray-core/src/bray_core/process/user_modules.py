@@ -21,12 +21,15 @@ NOT_FOUND = (ImportError, AttributeError, OSError, ValueError, SyntaxError)
 def import_user_module(name: str) -> ModuleType:
     """Import a module, also one in the working directory, as `python -m` does.
 
-    The working directory comes last: no file there takes the place of an installed module.
+    The working directory comes last: no file there takes the place of an installed module. The
+    module that runs as `python -m package.module` is not run again: it is `__main__`.
 
     Raises:
         ImportError: There is no such module, or its own imports fail.
         ValueError: The name is empty.
     """
+    if name == _program_module():
+        return sys.modules["__main__"]
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.append(os.getcwd())
     importlib.invalidate_caches()  # it may be younger than this process
@@ -47,7 +50,7 @@ def import_user_file(path: Path) -> ModuleType:
         return sys.modules["__main__"]
     known = sys.modules.get(path.stem)
     if known is not None:
-        if getattr(known, "__file__", None) == str(path):
+        if Path(getattr(known, "__file__", None) or "").resolve() == path:
             return known
         raise ImportError(f"a module named {path.stem} is loaded already: rename the file")
     folder = str(path.parent)
@@ -64,6 +67,17 @@ def import_user_file(path: Path) -> ModuleType:
         del sys.modules[path.stem]
         raise
     return module
+
+
+def module_command(module: str) -> list[str]:
+    """Return the words that run a module as `python -m` does, with the folders of this `sys.path`.
+
+    The process finds the code that this one finds: beside the program's file, where `python -m`
+    does not look, and where a notebook or a test has added a folder.
+    """
+    folders = [folder for folder in sys.path if isinstance(folder, str)]  # others are not looked at
+    lines = f"import runpy, sys; sys.path[:] = {folders}; "
+    return [sys.executable, "-c", f"{lines}runpy.run_module({module!r}, None, '__main__', True)"]
 
 
 def import_user_code(where: str) -> ModuleType:
@@ -100,7 +114,7 @@ def find_user_code(name: str) -> Any:
 def is_of_program(name: str) -> bool:
     """Return whether `module:name` or `file.py:name` lies in the running program itself."""
     where = name.rpartition(":")[0]
-    return where == "__main__" or (
+    return where in ("__main__", _program_module()) or (
         where.endswith(".py") and Path(where).resolve() == _program_file()
     )
 
@@ -108,13 +122,16 @@ def is_of_program(name: str) -> bool:
 def code_name(value: object) -> str | None:
     """Return the name by which `find_user_code` gives this very object; None where there is none.
 
-    What lies at the top of a module is `module:name`, in the file of the running program
-    `file.py:name`, so that other programs find it; in a notebook `__main__:name`. Lambdas and what
-    a function has made have no such name.
+    What lies at the top of a module is `module:name`. In the file of the running program, and of a
+    module beside it that is not in the working directory, it is `file.py:name`, so that other
+    programs find it; in a notebook `__main__:name`. Lambdas and what a function has made have no
+    such name.
     """
     where, attribute = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-    if where == "__main__" and (file := _program_file()) is not None:
-        where = str(file)
+    if where == "__main__":
+        where = _program_module() or str(_program_file() or where)
+    elif isinstance(where, str):
+        where = str(_file_beside_program(where) or where)
     if not isinstance(where, str) or not attribute.isidentifier():
         return None
     try:
@@ -130,6 +147,21 @@ def _program_file() -> Path | None:
     if not isinstance(where, str) or not where.endswith(".py"):
         return None
     return Path(where).resolve()
+
+
+def _program_module() -> str | None:
+    """Return the name of the program's module in its package, where `python -m` runs one."""
+    name = getattr(getattr(sys.modules.get("__main__"), "__spec__", None), "name", "")
+    return name if "." in name else None
+
+
+def _file_beside_program(name: str) -> Path | None:
+    """Return the file of a module beside the program's, which other programs would not find."""
+    program, file = _program_file(), getattr(sys.modules.get(name), "__file__", None)
+    if program is None or file is None or "." in name or program.parent == Path.cwd():
+        return None
+    path = Path(file).resolve()
+    return path if path.parent == program.parent and path.suffix == ".py" else None
 
 
 def check_code_name(where: str, name: object, expected: str = CLASS_FORMS) -> str:

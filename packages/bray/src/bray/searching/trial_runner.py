@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from bray.searching.study import Study
 from bray_core.process.machine import environment_of_children
+from bray_core.process.user_modules import module_command
 
 OUTPUT = "output.log"
 """File of a trial's folder with what its process printed."""
@@ -44,7 +44,7 @@ class TrialRunner:
         with ours, (self.folder / OUTPUT).open("ab") as output:
             with theirs:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "bray.searching.trial_process", str(theirs.fileno())],
+                    [*module_command("bray.searching.trial_process"), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +29,7 @@ from bray_actor.runners.team_environments import TeamEnvironment
 from bray_actor.spaces import resolve
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.process.running_loop import run_to_end
-from bray_core.process.user_modules import is_of_program
+from bray_core.process.user_modules import is_of_program, module_command
 from bray_core.protocols import ModelProtocol
 from bray_core.spaces import Spaces
 from bray_model import Model as LocalModel
@@ -208,7 +207,7 @@ def _play_in_process(
     spec: EnvironmentSpec, server: ServerThread, episodes: int, seed: int
 ) -> list[float]:
     """Play episodes against a server from a process that ends with them; return their returns."""
-    command = [sys.executable, "-m", "bray_actor.gamecores.gamecore", "--make", spec.to_json()]
+    command = [*module_command("bray_actor.gamecores.gamecore"), "--make", spec.to_json()]
     command += ["--address", server.addresses[0], "--episodes", str(episodes), "--json"]
     command += ["--num-envs", str(NUM_ENVS), "--seed", str(seed)]
     with subprocess.Popen(
