@@ -302,6 +302,18 @@ def test_an_export_is_an_agent_too(agent: TrainedAgent, tmp_path: Path) -> None:
             other.evaluate(2)
 
 
+def test_it_is_found_where_the_working_directory_changes(
+    trial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trial.parent)
+    with bray.load(trial.name) as agent:
+        monkeypatch.chdir(tmp_path)
+        assert agent.evaluate(episodes=1).returns == agent.record("shown").returns
+        agent.watch(save="play.gif")
+        agent.export("copy")
+    assert {path.name for path in tmp_path.iterdir()} == {"shown", "play.gif", "copy"}
+
+
 def test_its_evaluation_says_what_it_found(agent: TrainedAgent) -> None:
     found = agent.evaluate(3, seed=7)
     assert len(found.returns) == 3

@@ -75,7 +75,8 @@ class TrainedAgent:
         """Folder or file that it was loaded from."""
         with contextlib.ExitStack() as opened:
             self._folder = opened.enter_context(unpacked(self.path))
-            self._export = export_of(self._folder, policy)
+            self._export = export_of(self._folder, policy).absolute()
+            self._absolute = self.path.absolute()  # found where the working directory changes, too
             config = _actor_config(self._export)
             if deterministic is not None:
                 config = replace(config, deterministic=deterministic)
@@ -114,9 +115,9 @@ class TrainedAgent:
             ConfigError: it was trained by a simulator or in a match, this is a bare export, or a
                 packed agent names code, which is not run unasked.
         """
-        if self.path.is_file():
-            return packed_environment(self.path)
-        return trained_environment(self.path, self._policy)
+        if self._absolute.is_file():
+            return packed_environment(self._absolute)
+        return trained_environment(self._absolute, self._policy)
 
     def evaluate(
         self,
@@ -170,8 +171,9 @@ class TrainedAgent:
             ConfigError: there is no environment, it draws nothing, or the file's kind is unknown.
         """
         played = self.environment if environment is None else EnvironmentSpec.of(environment)
-        default = (self.path.parent if self.path.is_file() else self.path) / "watch.gif"
-        record = self.path / EPISODES if (self.path / CONFIG).is_file() else None
+        path = self._absolute
+        default = (path.parent if path.is_file() else path) / "watch.gif"
+        record = path / EPISODES if (path / CONFIG).is_file() else None
         returns = watch_episodes(
             self, played, episodes, seed=seed, save=save, default=default, record=record
         )
