@@ -1,5 +1,6 @@
 """The loop around the steps: waiting, stopping, pausing, errors, what is reported."""
 
+import math
 import signal
 import threading
 import time
@@ -276,6 +277,9 @@ def test_a_loss_that_is_no_scalar_is_refused():
         ),
         (lambda loss: None, "loss: expected `return loss, terms`, got a NoneType"),
         (lambda loss: (loss, {}, 1), "loss: expected `return loss, terms`, got a tuple of 3"),
+        (lambda loss: (loss, None), "terms by name, .* got a NoneType: write `loss, {}`"),
+        (lambda loss: (loss, loss), "terms by name, .* got a Tensor: write `loss, {}`"),
+        (lambda loss: (loss * math.nan, {"loss": 0.5}), "not finite in replay 1: loss=nan"),
         (lambda loss: ({"actor": loss}, {}), "loss: 'actor': expected one tensor"),
         (lambda loss: (0.5, {}), "loss: expected a tensor, got 0.5"),
         (lambda loss: (loss.detach(), {}), "depends on what is trained, got a constant: leave out"),
@@ -287,7 +291,7 @@ def test_what_a_loss_must_not_return_is_refused(returned, words):
         def loss(self, batch, step):
             return returned(self.module(batch["x"]).mean())
 
-    with pytest.raises(SpecError, match=words):
+    with pytest.raises(BrayError, match=words):
         make(Source(1), Wrong).run(1)
 
 

@@ -119,7 +119,8 @@ class Stepper:
                 self._skip(before)
         if is_taken or self._config.when_not_finite == "stop":  # it stops at the losses
             for (losses, parts), weight in zip(found, weights, strict=True):
-                terms.add({**losses_by_metric(losses), **parts}, weight)
+                own = losses_by_metric(losses)  # no term takes the place of one
+                terms.add({**own, **parts, **own}, weight)
         if is_taken and self._config.max_grad_norm is not None:
             terms.add({f"grad_norm{_suffix(name)}": norm for name, norm in norms.items()})
         return is_taken
@@ -182,6 +183,11 @@ class Stepper:
                 f"loss: expected `return loss, terms`, got a {kind}: write `loss, {{}}`"
             )
         value, parts = returned
+        if not isinstance(parts, Mapping):
+            raise SpecError(
+                "loss: expected `return loss, terms` with terms by name, such as "
+                f"`{{'entropy': entropy}}`, got a {type(parts).__name__}: write `loss, {{}}`"
+            )
         losses = self._checked(value)
         if not all(loss.requires_grad for loss in losses.values()):
             raise SpecError(
