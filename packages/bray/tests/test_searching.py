@@ -17,8 +17,10 @@ from typing import Any
 
 import pytest
 import yaml
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import bray
+from bray.algorithms.ppo import PPO
 from bray.searching.config import SearchOptions
 from bray.searching.program import search_plan
 from bray.searching.ranges import (
@@ -251,6 +253,18 @@ class TestStudy:
                 bray.search("CartPole-v1", {"epochs": "1..2"}, "ppo", folder=tmp_path / "poles")
         finally:
             os.close(handle)
+
+    def test_code_of_a_program_is_named_for_the_trials(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        plans: list[Any] = []
+        monkeypatch.setattr("bray.searching.program.run_search", plans.append)
+        folder = tmp_path / "poles"
+        bray.search(CartPoleEnv, {"epochs": "1..2"}, PPO, folder=folder)
+        assert "environment: gymnasium.envs.classic_control.cartpole:CartPoleEnv" in plans[0].text
+        assert "algorithm: bray.algorithms.ppo:PPO" in plans[0].text
+        with pytest.raises(ConfigError, match="other processes can import"):
+            bray.search(lambda: CartPoleEnv(), {"epochs": "1..2"}, "ppo", folder=folder)
 
     def test_a_trial_is_no_folder_of_a_search(self, tmp_path: Path) -> None:
         (tmp_path / "poles" / "launches").mkdir(parents=True)

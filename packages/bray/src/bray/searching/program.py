@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,17 @@ from bray.searching.ranges import of_mapping, read_ranges, split_settings
 from bray.searching.results import SearchResult
 from bray.searching.search import SEARCHES, SearchPlan, run_search
 from bray.templates.loading import compose, load, path_of
-from bray.trained.programs import overrides_of
+from bray.trained.environment_names import environment_name
+from bray.trained.programs import algorithm_name, overrides_of
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG, as_name
 from bray_core.trials.experiment import check_name
 
 
 def search(
-    environment: str,
+    environment: str | Callable[..., Any],
     ranges: Mapping[str, str | Sequence[Any]],
-    algorithm: str | None = None,
+    algorithm: str | type[Any] | None = None,
     *,
     config: SearchOptions | None = None,
     goal: float | None = None,
@@ -39,11 +40,14 @@ def search(
     that was killed goes on where it was. Needs the extra `search`.
 
     Args:
-        environment: a Gymnasium id; without `algorithm` the name of a template that ships with
-            bray, such as `cartpole`, or the path of one.
+        environment: a Gymnasium id, `module:Class`, `file.py:Class`, or a class or function at the
+            top of a module or of the program's file, which the trials' processes import; without
+            `algorithm` the name of a template that ships with bray, such as `cartpole`, or the path
+            of one.
         ranges: range of each setting that varies: a text such as `1e-4..1e-2:log` or `32..512:int`,
             or a list of values to choose from.
-        algorithm: name of the algorithm, such as `ppo`; None: a template says it.
+        algorithm: name of the algorithm, such as `ppo`, or a class of yours; None: a template says
+            it.
         config: how many trials there are, and how they are chosen; None: `SearchOptions()`.
         goal: mean return that ends a trial; None: the template's.
         frames: environment steps of a trial; None: the template's, or the algorithm's budget.
@@ -58,9 +62,11 @@ def search(
         BrayError: three trials failed, one after the other.
     """
     fixed = overrides_of(settings, goal=goal, frames=frames, episodes=episodes, seed=seed)
-    what, task = (environment, None) if algorithm is None else (algorithm, environment)
+    task = environment_name(environment, needs_processes=True)
+    named = algorithm_name(algorithm)
+    what, played = (task, None) if named is None else (named, task)
     written = [*fixed, *of_mapping(ranges)]
-    return run_search(search_plan(what, task, written, config or SearchOptions(), folder))
+    return run_search(search_plan(what, played, written, config or SearchOptions(), folder))
 
 
 def search_plan(

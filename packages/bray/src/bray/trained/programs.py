@@ -86,7 +86,7 @@ def train(
     """
     written = overrides_of(settings, goal=goal, frames=frames, episodes=episodes, seed=seed)
     told = _listeners(callbacks)
-    algorithm = _algorithm_name(algorithm)
+    algorithm = algorithm_name(algorithm)
     if algorithm is None:
         if not isinstance(environment, str):
             raise ConfigError(
@@ -126,7 +126,7 @@ def _listeners(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
     return found
 
 
-def _algorithm_name(algorithm: object) -> str | None:
+def algorithm_name(algorithm: object) -> str | None:
     """Return the name of an algorithm, which may be given as its class.
 
     Raises:
