@@ -278,6 +278,20 @@ def test_a_port_in_use_is_named() -> None:
             ServerThread(Echo(), http_port=port)
 
 
+def test_a_port_is_reserved_where_connections_of_a_closed_server_linger() -> None:
+    server = ServerThread(Echo())
+    port = int(server.addresses[0].rpartition(":")[2])
+    with Client(server.addresses[0]) as client:
+        client.call(b"")
+        server.close(drain_s=0.0)  # first, so that the kernel keeps its side of the connection
+    with reserved_port("127.0.0.1", "tcp_port", port) as held:
+        assert held == port
+        with socket.socket() as another:
+            another.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with pytest.raises(OSError, match="in use"):
+                another.bind(("127.0.0.1", port))
+
+
 def test_nobody_there() -> None:
     assert code_of(Client, "tcp://127.0.0.1:1") == "unreachable"
     assert code_of(Client, "http://127.0.0.1:1") == "unreachable"

@@ -40,7 +40,11 @@ def reserved_port(host: str, name: str, port: int | None) -> Iterator[int | None
             alone.bind((host, port))
             alone.close()
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            # Connections that a server before has closed stay with the kernel for a minute; the
+            # option is taken back, for with it others could bind the port, too.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.bind((host, port))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         except (OSError, UnicodeError) as error:
             raise listen_error(name.replace("_", " "), host, port, error) from error
         yield held.getsockname()[1]
