@@ -6,6 +6,7 @@ The tasks and settings are those of `tests/old_trials/make.py`, as small as they
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,6 +108,22 @@ def test_the_same_seed_repeats_a_run(
     assert first
     assert digest(versions(tmp_path / "same")) == first
     assert digest(versions(tmp_path / "other")) != first
+
+
+@pytest.mark.parametrize("name", TRIALS)
+def test_the_page_of_metrics_has_every_name_of_a_run(
+    name: str, launched_once: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text()
+    found = {
+        metric.partition("{")[0]
+        for path in launched_once(name).glob("*/launches/*/metrics.jsonl")
+        for line in path.read_text().splitlines()
+        for metric in json.loads(line)["values"]
+    }
+    unknown = {metric for metric in found if f"`{metric}`" not in page}
+    assert found
+    assert {metric for metric in unknown if not metric.startswith("trainer/loss_")} == set()
 
 
 @pytest.mark.parametrize("name", TRIALS)

@@ -8,17 +8,12 @@ from pathlib import Path
 from bray_core.metrics.hub import RATES
 
 ROOT = Path(__file__).parent.parent
-FROM_TERMS = {
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "approx_kl",
-    "clip_fraction",
-    "loss",
-    "grad_norm",
-    "td_error",
-    "q",
-    "alpha",
+FROM_TERMS = {  # `test_every_algorithm.py` sees that those of its runs are here
+    *("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "loss", "grad_norm"),
+    *("td_error", "q", "alpha", "rho_clip_fraction", "behaviour_kl", "kl", "value", "gap"),
+    *("squared_error", "log_prob", "weight", "reinforcement_loss", "imitation_loss"),
+    *("imitation_weight", "accuracy", "margin", "chosen_reward", "rejected_reward"),
+    *("clip_fraction_low", "clip_fraction_high", "sampled_entropy"),
 }
 
 
