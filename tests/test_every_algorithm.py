@@ -112,7 +112,7 @@ def test_the_same_seed_repeats_a_run(
 
 @pytest.mark.parametrize("name", TRIALS)
 def test_the_page_of_metrics_has_every_name_of_a_run(
-    name: str, launched_once: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+    name: str, launched_once: Callable[[str], Path]
 ) -> None:
     page = (Path(__file__).parent.parent / "docs" / "metrics.md").read_text()
     found = {

@@ -43,6 +43,14 @@ assert code_name(Shadowed) is None
 """
 
 
+def _run(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_what_lies_at_the_top_of_a_module_has_a_name() -> None:
     assert code_name(ConfigError) == "bray_core.errors:ConfigError"
     assert find_user_code("bray_core.errors:ConfigError") is ConfigError
@@ -57,11 +65,7 @@ def test_what_has_no_name_has_none(nameless: Any) -> None:
 
 def test_the_running_program_is_not_run_again(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(_PROGRAM)
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "run\n"
+    assert _run(tmp_path, "program.py") == "run\n"
 
 
 def test_a_notebook_is_its_own_module() -> None:
@@ -73,14 +77,6 @@ def test_a_notebook_is_its_own_module() -> None:
     )
     done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-
-
-def _run(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_module_beside_a_program_that_runs_elsewhere_is_named_by_its_file(tmp_path: Path) -> None:

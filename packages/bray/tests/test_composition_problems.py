@@ -316,6 +316,12 @@ CASES = {
         "models: {b: {}}\ntrainers: {b: {algorithm: ppo, memory_size: 8}}\n" + GYM,
         "2: trainers.b.memory_size: unknown key, did you mean 'models.b.memory_size'?; allowed:",
     ),
+    "a setting of many other parts": (
+        "models: {b: {}, c: {}, d: {}, e: {}}\ntrainers: {b: {algorithm: ppo, memory: gru}}\n"
+        + GYM,
+        "2: trainers.b.memory: unknown key, did you mean 'models.b.memory' or 'models.c.memory' or "
+        "'models.d.memory'?; allowed:",
+    ),
     "an unknown key": (
         PPO + GYM + "gaol: {}",
         "3: gaol: unknown key, did you mean 'goal'?; allowed: actors, agents, buffers, callbacks, "

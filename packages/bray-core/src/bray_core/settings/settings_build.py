@@ -25,6 +25,8 @@ _REFUSED: Any = object()
 """Marker in place of a wrong value."""
 _MAX_PROBLEMS = 50
 """Number of problems in one message: looking for the names that were meant takes time."""
+_MAX_MEANT = 3
+"""Most places that are named for a setting that stands in the wrong one."""
 _MAX_VALUE_CHARS = 200
 """Characters of a wrong value in a message."""
 _WORDS: dict[Any, str] = {
@@ -146,7 +148,7 @@ class SettingsBuilder:
                 own = fields[name].name
                 made[own] = self._convert(child, hints[own], key)
             elif not self._is_full():
-                meant = " or ".join(map(repr, self._elsewhere.get(name, ())))
+                meant = " or ".join(map(repr, self._elsewhere.get(name, ())[:_MAX_MEANT]))
                 near = f", did you mean {meant}?" if meant else closest(name, fields)
                 known = f"{near}; allowed: {', '.join(sorted(fields))}"
                 self._refuse(child.place, key, f"{key}: unknown key{known}")

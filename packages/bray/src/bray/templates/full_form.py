@@ -165,6 +165,8 @@ class _Reader:
             self._written, self._wires, self._algorithms, runs_own_code=runs_own_code
         )
         self._classes = self._chooser.all()
+        self._settings = {**{name: [name] for name in WHOLE}, **self.settings()}
+        """Dotted names of what may be meant by a setting that a part does not have."""
         self._loaded: dict[tuple[str, str], Any] = {}
 
     def settings(self) -> dict[str, list[str]]:
@@ -234,7 +236,7 @@ class _Reader:
 
     def _build(self, value: Value, schema: type[Any], path: str) -> Any:
         """Read a part by itself: what is wrong with another says nothing about its settings."""
-        builder = SettingsBuilder({**{name: [name] for name in WHOLE}, **self.settings()})
+        builder = SettingsBuilder(self._settings)
         made = builder.part(value, schema, path)
         known = {(one.place, one.text) for one in self._problems.problems}
         for one in builder.problems:
