@@ -193,6 +193,8 @@ def test_a_module_of_the_working_directory_is_found(
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", ".")])
     assert resolve("own_games:Own-v0") == "Own-v0"
     assert sys.path[-1] == str(tmp_path)
+    with pytest.raises(ConfigError, match="'own_games:own-v0', did you mean 'own_games:Own-v0'"):
+        resolve("own_games:own-v0")
     del gymnasium.registry["Own-v0"], sys.modules["own_games"]
 
 

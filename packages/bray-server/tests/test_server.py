@@ -341,6 +341,10 @@ def test_nonsense_is_refused() -> None:
         ServerThread(SyncTick())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="service: expected a class"):
         ServerThread(NoTick())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"session's id, got Echo\(\): too many .*: Echo\(…\)$"):
+        ServerThread(Echo)
+    with pytest.raises(ConfigError, match=r"got <lambda>\(\): too many positional arguments$"):
+        ServerThread(lambda: Echo())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="tcp_port: expected a port here or"):
         ServerThread(Echo(), tcp_port=None)
     with pytest.raises(ConfigError, match="max_sessions: expected 1 or more, got 0"):

@@ -284,6 +284,8 @@ def test_a_loss_that_is_no_scalar_is_refused():
         (lambda loss: (0.5, {}), "loss: expected a tensor, got 0.5"),
         (lambda loss: (loss.detach(), {}), "depends on what is trained, got a constant: leave out"),
         (lambda loss: (loss, {"kl": "low"}), "loss: kl: expected a number, got 'low'"),
+        (lambda loss: (loss, {"a b": 0.5}), "loss: expected a term's name of letters.*'a b'"),
+        (lambda loss: (loss, {7 / 2: 0.5, "": 0.5}), "loss: expected a term's name .*, got ''"),
     ],
 )
 def test_what_a_loss_must_not_return_is_refused(returned, words):

@@ -173,6 +173,7 @@ def test_a_task_may_have_defaults_of_its_own(tmp_path: Path, calls: list[Any]) -
         (["gama=0.9"], "gama: unknown setting of DQN, did you mean 'trainer.gamma'?"),
         (["lr=1e-3"], "lr: unknown setting of DQN, did you mean 'trainer.learning_rate'?"),
         (["clip=0.1"], "clip: unknown setting of DQN, which only appo, mappo, ppo, "),
+        (["max_frame=9"], "max_frame: unknown setting of DQN, did you mean 'goal.max_frames'?"),
         (["trainer.hidden=8"], "trainer.hidden: unknown key, did you mean 'model.hidden'?"),
         (["trainer.lr=1e-3"], "trainer.lr: unknown key, did you mean 'learning_rate'?"),
         (["gamma"], "command line: expected key=value, got 'gamma'"),

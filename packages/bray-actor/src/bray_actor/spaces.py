@@ -15,7 +15,7 @@ from bray_core import nested
 from bray_core.errors import ConfigError, MissingExtraError, SpecError
 from bray_core.nested import ArraySpec, Nested
 from bray_core.process.user_modules import import_user_code
-from bray_core.settings.choice import closest
+from bray_core.settings.choice import nearest
 from bray_core.spaces import Bound, LeafSpace, Spaces, kind_of
 
 ALIASES = {"cartpole": "CartPole-v1"}
@@ -99,8 +99,9 @@ def resolve(environment: str) -> str:
     else:
         resolved = _game(gymnasium, resolved)
     if resolved not in gymnasium.registry:
-        known = [*gymnasium.registry, *ALIASES]
-        meant = closest(name, known) or f": expected {_FORMS}"
+        near = nearest(name, [*gymnasium.registry, *ALIASES])
+        whole = f"{module}:{near}" if module else near
+        meant = f", did you mean {whole!r}?" if near is not None else f": expected {_FORMS}"
         raise ConfigError(f"environment: unknown {environment!r}{meant}")
     return resolved
 

@@ -331,8 +331,13 @@ class Recent(NamedTuple):
     series: _Series
 
 
+def is_name(name: object) -> bool:
+    """Return whether a metric may be called so, such as `trainer/entropy`."""
+    return isinstance(name, str) and len(name) <= MAX_NAME and bool(_NAME.fullmatch(name))
+
+
 def _check(name: str, labels: dict[str, str], kind: str) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+    if not is_name(name):
         raise ConfigError(
             f"name: expected <component>/<what> of letters, digits, '_', '-' and '.', got {name!r}"
         )

@@ -41,7 +41,7 @@ def sort_service(
     """Return a service as a session factory or as a stateless service; the other is None.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: It is neither, or takes no session's id.
     """
     tick = getattr(service, "tick", None)
     if not inspect.isclass(service) and tick is not None:
@@ -49,11 +49,30 @@ def sort_service(
             raise ConfigError(f"service: expected an async tick, got {tick!r}")
         return None, service  # type: ignore[return-value]
     if callable(service):
+        _check_takes_session(service)
         return service, None
     raise ConfigError(
         "service: expected a class or function that makes a session's actor, or an object with "
         f"an async tick, got {type(service).__name__}"
     )
+
+
+def _check_takes_session(factory: Callable[..., object]) -> None:
+    """Refuse what cannot be called with a session's id, before a client starts a session."""
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # of a function in C, which tells none
+        return
+    try:
+        signature.bind("session")
+    except TypeError as error:
+        name = getattr(factory, "__name__", repr(factory))
+        is_stateless = inspect.iscoroutinefunction(getattr(factory, "tick", None))
+        meant = f"; without sessions, give an object: {name}(…)" if is_stateless else ""
+        raise ConfigError(
+            "service: expected a class or function that makes a session's actor from the session's "
+            f"id, got {name}{signature}: {error}{meant}"
+        ) from error
 
 
 def not_bytes(reply: object) -> ServiceError:

@@ -9,6 +9,7 @@ from typing import SupportsFloat
 from torch import Tensor
 
 from bray_core.errors import BrayError, SpecError
+from bray_core.metrics.recording import is_name
 from bray_trainer.distributed.ranks import Ranks
 
 
@@ -27,9 +28,14 @@ class LossMeans:
             weight: Weight of the values in the mean.
 
         Raises:
-            SpecError: a term is not a scalar.
+            SpecError: a term is not a scalar, or has a name that no metric may have.
         """
         for name, term in terms.items():
+            if name not in self._sums and not is_name(f"trainer/{name}"):
+                raise SpecError(
+                    "loss: expected a term's name of letters, digits, '_', '-', '.' and '/', "
+                    f"got {name!r}"
+                )
             if getattr(term, "ndim", 0):
                 raise SpecError(
                     f"loss: {name}: expected a scalar, got shape {tuple(term.shape)}: "  # type: ignore[union-attr]

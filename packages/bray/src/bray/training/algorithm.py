@@ -169,8 +169,9 @@ class Algorithm(ABC, Generic[C]):
             raise ConfigError(f"{setting}: expected one of {', '.join(found)}")
         if not found:
             known = sorted(name for settings in names.values() for name in settings)
-            near = nearest(setting, known)
             meant = f"; known: {', '.join(known)}"
+            names["goal"] = [field.name for field in fields(Goal)]  # named, not given by it alone
+            near = nearest(setting, [*known, *names["goal"]])
             if near is not None:
                 meant = f", did you mean {_dotted(near, names)}?"
             if having := _algorithms_with(setting):
