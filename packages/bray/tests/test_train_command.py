@@ -350,6 +350,32 @@ def test_classes_of_pettingzoo_are_known_by_their_base(tmp_path: Path) -> None:
         EnvironmentSpec.of(f"{file}:make").make()
 
 
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        ("parallel_env = Pair\nenv = Duel\n", "agents"),
+        ("env = Duel\n", "matches"),
+        ("env = Pair()\n", None),
+        ("import no_such_physics\n", "agents"),
+    ],
+)
+def test_a_module_like_those_of_pettingzoo_is_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, kind: str | None
+) -> None:
+    stem = f"pairs_{len(end)}"  # a module of one name is imported once
+    file = tmp_path / "pair_games" / f"{stem}.py"
+    file.parent.mkdir()
+    file.write_text(PAIR + end)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for task in (f"pair_games.{stem}", str(file)):
+        composition = compose("ppo", task).composition
+        sources = composition.sources.values() if composition is not None else ()
+        assert [source.kind for source in sources] == ([kind] if kind is not None else [])
+    assert compose("ppo", "pair_games.others").composition is None
+    del sys.modules["pair_games"]
+
+
 def test_a_game_of_others_trains_by_one_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

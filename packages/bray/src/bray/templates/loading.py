@@ -27,7 +27,7 @@ from bray_core.config import load_text
 from bray_core.errors import ConfigError
 from bray_core.files.trial_folders import CONFIG
 from bray_core.metrics.named_sinks import find_sinks
-from bray_core.process.user_modules import find_user_code
+from bray_core.process.user_modules import NOT_FOUND, find_user_code, import_user_code
 from bray_core.settings.choice import closest
 from bray_core.settings.settings_load import load_tree
 from bray_core.settings.settings_tree import Value, read, unwrap
@@ -39,6 +39,9 @@ TASK = re.compile(r"[-_]v\d+$")
 """How the names of tasks end, of Gymnasium and PettingZoo."""
 _KIND = "source.kind"
 _PETTINGZOO = {"ParallelEnv": "agents", "AECEnv": "matches"}
+_MAKERS = {"parallel_env": "agents", "env": "matches"}
+"""What modules of PettingZoo's kind call their functions, with the kind of source for each."""
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _OWN = partial(chosen_schema, runs_own_code=True)
 
 
@@ -148,12 +151,24 @@ def _kind_of_source(algorithm: type[Algorithm[Any]], task: str) -> str | None:
         return "matches"
     if task.rpartition(":")[2].isidentifier() and ":" in task:
         return _kind_of_class(task)
-    if not task.rpartition("_v")[2].isdigit() or task not in known_modules():
+    return _kind_of_module(task)
+
+
+def _kind_of_module(task: str) -> str | None:
+    """Return what kind of source plays a module of PettingZoo's, or one made like these."""
+    if task in known_modules():
+        read = import_known
+    elif task.endswith(".py") or _MODULE.fullmatch(task):
+        read = import_user_code
+    else:
         return None
     try:
-        return "agents" if hasattr(import_known(task), "parallel_env") else "matches"
-    except ImportError:  # which is told where it is made
-        return "agents"
+        found = read(task)
+    except NOT_FOUND as error:  # which is told where the environment is made
+        is_absent = isinstance(error, ModuleNotFoundError) and task.startswith(f"{error.name}")
+        return None if is_absent else "agents"
+    made = (kind for name, kind in _MAKERS.items() if callable(getattr(found, name, None)))
+    return next(made, None)
 
 
 def _kind_of_class(task: str) -> str | None:
