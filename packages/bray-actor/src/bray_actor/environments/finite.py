@@ -10,6 +10,10 @@ from bray_core.errors import SpecError
 
 _MOST = float(np.finfo(np.float32).max)
 """Largest number that networks and buffers take."""
+_SEVERAL = (
+    ": make one number of several in a wrapper; agents with rewards of their own play through "
+    "PettingZoo"
+)
 _ORDINARY = 1e76
 """Sum of squares below which no number is beyond float32."""
 
@@ -25,9 +29,10 @@ def check_reward(reward: Any, path: str) -> None:
         SpecError: it is no finite number of float32.
     """
     if getattr(reward, "shape", ()) or not _is_finite(reward):
+        are_several = isinstance(reward, list | tuple | np.ndarray)
         raise SpecError(
             f"{path}: expected a finite number, got {shown(reward)} (rewards are float32, "
-            f"up to {_MOST:.2g})"
+            f"up to {_MOST:.2g}){_SEVERAL if are_several else ''}"
         )
 
 
