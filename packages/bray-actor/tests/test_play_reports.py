@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from bray_actor.reset_options import NewResetOptions
 from bray_actor.runners.rollouts import Played
+from bray_core.errors import DeadlineError, WorkerLostError
 
 
 class Pool:
@@ -40,3 +43,20 @@ def test_a_new_process_hears_the_newest_of_each_kind() -> None:
     pool.pid = 2
     reports.poll()
     assert pool.heard == ["opponents", NewResetOptions({"a": 2})]
+
+
+@pytest.mark.parametrize("kind", [DeadlineError, WorkerLostError])
+def test_what_a_worker_raises_is_not_taken_for_its_silence_or_loss(kind: type[Exception]) -> None:
+    """Its thread has ended: it would be waited for without end."""
+    from ray.exceptions import RayTaskError
+
+    from bray_actor.remote import PlayReports
+
+    class Stopped(Pool):
+        def result(self, ref: Any, timeout_s: float) -> Any:
+            raise kind("environment: stands still") from RayTaskError("report", "", ValueError())
+
+    pool: Any = Stopped()
+    reports = PlayReports(pool, "rollouts", "actor/worker_restarts")
+    with pytest.raises(kind, match="stands still"):
+        reports.poll()

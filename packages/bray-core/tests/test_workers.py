@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bray_core.errors import WorkerLostError
 from bray_core.workers import Workers
 
 
@@ -20,6 +21,9 @@ class Calculator:
 
     def divide(self, a: int, b: int) -> float:
         return a / b
+
+    def lose_simulator(self) -> None:
+        raise WorkerLostError("the simulator of this worker ended")
 
     def die_once(self, marker: str) -> str:
         if not Path(marker).exists():
@@ -36,6 +40,8 @@ def check(workers: Any) -> None:
     assert workers.map("divide", calls) == [3.0, 9.0, 2.0, 0.5, 5.0]
     with pytest.raises(ZeroDivisionError):
         workers.map("divide", [(1, 1), (1, 0)])
+    with pytest.raises(WorkerLostError, match="the simulator"):  # the worker itself lives
+        workers.map("lose_simulator", [()])
     assert workers.map("divide", []) == []
 
 
@@ -67,3 +73,21 @@ def test_work_is_done_on_ray_also_where_a_worker_dies(tmp_path: Path) -> None:
         check(workers)
     finally:
         workers.close()
+
+
+def test_what_a_method_raises_is_no_reason_to_call_it_again() -> None:
+    from ray.exceptions import RayTaskError
+
+    from bray_core.remote.workers import RemoteWorkers
+
+    class Pool:
+        def submit(self, method: str, *arguments: Any) -> None:
+            pass
+
+        def result(self, ref: Any, timeout_s: float) -> Any:
+            raise WorkerLostError("its simulator ended") from RayTaskError("f", "", ValueError())
+
+    workers = RemoteWorkers.__new__(RemoteWorkers)
+    workers._pool = Pool()  # type: ignore[assignment]
+    with pytest.raises(WorkerLostError, match="its simulator ended"):
+        workers.map("lose_simulator", [()])

@@ -21,7 +21,7 @@ from bray_actor.runners.rollout_worker import RolloutWorker
 from bray_actor.runners.rollouts import AnyRunner, Played
 from bray_core import metrics
 from bray_core.protocols import ActorProtocol
-from bray_core.remote.calls import died_for_good
+from bray_core.remote.calls import died_for_good, raised_by_method
 from bray_core.remote.health import explain_lost_workers
 from bray_core.remote.pool import WorkerPool
 from bray_core.remote.unpickling import unpickled
@@ -164,11 +164,13 @@ class PlayReports:
             try:
                 left_s = max(0.0, now + _ANSWER_S - time.monotonic())
                 pid, part = self._pool.result(ref, left_s)
-            except DeadlineError:
+            except DeadlineError as error:
+                if raised_by_method(error):  # such as a step that took too long
+                    raise
                 self._note_silent(worker, since)
                 continue
             except WorkerLostError as error:
-                if died_for_good(error):
+                if died_for_good(error) or raised_by_method(error):
                     raise
                 self._note_lost(worker, error)
                 part = Played(0, [])

@@ -7,7 +7,7 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from bray_core.errors import DeadlineError, WorkerLostError
+from bray_core.errors import BrayError, DeadlineError, WorkerLostError
 
 _LOST = (
     ray.exceptions.RayActorError,
@@ -47,6 +47,11 @@ def get_result(refs: Any, timeout_s: float, what: str) -> Any:
 def will_be_restarted(error: WorkerLostError) -> bool:
     """Return whether Ray starts the lost worker again; False where a method raised the error."""
     return isinstance(error.__cause__, _LOST) and not isinstance(error.__cause__, _FOR_GOOD)
+
+
+def raised_by_method(error: BrayError) -> bool:
+    """Return whether the called method raised the error; False where the call itself failed."""
+    return isinstance(error.__cause__, ray.exceptions.RayTaskError)
 
 
 def died_for_good(error: WorkerLostError) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bray_core.errors import WorkerLostError
+from bray_core.remote.calls import raised_by_method
 from bray_core.remote.health import explain_lost_workers
 from bray_core.remote.pool import WorkerPool
 from bray_core.remote.worker_process import worker_index
@@ -71,6 +72,8 @@ class RemoteWorkers:
             try:
                 return self._pool.result(ref, _CALL_TIMEOUT_S)
             except WorkerLostError as error:
+                if raised_by_method(error):
+                    raise
                 logger.warning("workers: %s is called again: %s", method, error)
                 self._pool.wait_ready(_RESTART_TIMEOUT_S)
                 ref = self._pool.submit(method, *arguments)
