@@ -45,6 +45,28 @@ def test_a_new_process_hears_the_newest_of_each_kind() -> None:
     assert pool.heard == ["opponents", NewResetOptions({"a": 2})]
 
 
+def test_one_that_takes_the_place_of_a_worker_lost_at_its_start_hears_it() -> None:
+    from bray_actor.remote import PlayReports
+
+    class Lost(Pool):
+        is_lost = True
+
+        def result(self, ref: Any, timeout_s: float) -> Any:
+            if self.is_lost:
+                raise WorkerLostError("the worker died")
+            return ref
+
+    pool: Any = Lost()
+    reports = PlayReports(pool, "rollouts", "actor/worker_restarts")
+    reports.tell("opponents")
+    reports.poll()
+    pool.heard.clear()
+    pool.is_lost = False
+    for _ in range(2):
+        reports.poll()
+    assert pool.heard == ["opponents"]
+
+
 @pytest.mark.parametrize("kind", [DeadlineError, WorkerLostError])
 def test_what_a_worker_raises_is_not_taken_for_its_silence_or_loss(kind: type[Exception]) -> None:
     """Its thread has ended: it would be waited for without end."""

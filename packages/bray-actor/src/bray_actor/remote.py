@@ -178,9 +178,10 @@ class PlayReports:
                 if self._pids.setdefault(worker, pid) != pid:
                     self._note_lost(worker, "it has another process")  # back before it was missed
                     self._pids[worker] = pid
+                if worker in self._lost:
+                    self._lost.discard(worker)
                     for packed in self._news.values():  # its process has not heard it
                         self._pool.submit("tell", packed, worker=worker)
-                self._lost.discard(worker)
                 self._silent.discard(worker)
             del self._asked[worker]
             played = played.joined(part)
