@@ -246,6 +246,17 @@ def test_a_store_that_was_restarted_gets_all_back(make):
     assert far.clones.model("two")(ROW).tolist() == [6.0, 6.0]
 
 
+def test_clones_are_made_and_found_while_the_store_is_replaced(make):
+    cluster = make()
+    one = cluster.replica(stamp=cluster.stamp)
+    far = cluster.replica("far")
+    one.publish(weights(2))
+    cluster.kill_store()
+    assert one.clones.clone(-1, "two").version == 1
+    cluster.kill_store()
+    assert far.clones.model("two")(ROW).tolist() == [6.0, 6.0]
+
+
 def test_the_only_replica_may_be_on_another_node_when_the_store_dies(make):
     cluster = make()
     far = cluster.replica("far")

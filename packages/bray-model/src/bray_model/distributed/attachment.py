@@ -10,7 +10,7 @@ from bray_model.distributed.client_model import BatchingClientModel, ClientModel
 from bray_model.distributed.load_balancer import InferenceLoadBalancer
 from bray_model.distributed.replica import ModelReplica
 from bray_model.distributed.row_messages import encode_order
-from bray_model.distributed.store_link import StoreLink
+from bray_model.distributed.store_link import StoreLink, call_again
 from bray_model.model import Model
 from bray_model.versions.weights import WeightsStamp
 
@@ -100,7 +100,7 @@ class ModelAttachment:
 
     def clone_version(self, name: str) -> int:
         """Return a clone's version. Raises NotFoundError; names the clones that there are."""
-        version: int = self._link.call("clone_version", name)
+        version: int = call_again(self._link, "clone_version", name)
         return version
 
     def drop_clone(self, name: str) -> None:

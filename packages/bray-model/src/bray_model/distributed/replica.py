@@ -206,7 +206,7 @@ class ModelReplica:
         with self._applying:  # weights and stamp of one moment
             stamp, (_, weights) = self._stamp, self.model.weights()
         block = self._layout.pack(dict(weights))
-        if not self._link.call("begin", self.blueprint, stamp, block, timeout_s=_PUBLISH_S):
+        if not self._link.call("begin", self.blueprint, stamp, block, True, timeout_s=_PUBLISH_S):
             self._give(stamp, block)
         self.clones.restore()
 

@@ -11,7 +11,7 @@ from bray_core.errors import AlreadyExistsError, VersionNotFoundError
 from bray_core.layout import Layout
 from bray_core.protocols import Weights
 from bray_model.distributed.blueprint import CloneEntry, ModelBlueprint
-from bray_model.distributed.store_link import StoreLink
+from bray_model.distributed.store_link import StoreLink, call_again
 from bray_model.model import Model
 from bray_model.versions.weights import check_weights
 
@@ -45,7 +45,7 @@ class ReplicaClones:
         if version not in (-1, held.version):
             return self.clone(version, name)
         entry = CloneEntry(name=name, version=held.version, block=held.block)
-        self._link.call("add_clone", entry)
+        call_again(self._link, "add_clone", entry)
         self._entries[name] = entry
         return entry
 
@@ -69,11 +69,11 @@ class ReplicaClones:
         pinned = self._pin(version)
         if not pinned and version != current:
             raise self._not_found(version, current)
-        if not pinned or not self._link.call("add_clone", entry):
+        if not pinned or not call_again(self._link, "add_clone", entry):
             if version != current:
                 weights = self._blueprint.versions().load(version)
             entry = self._with_block(entry, weights)
-            self._link.call("add_clone", entry)
+            call_again(self._link, "add_clone", entry)
         self._entries[entry.name] = entry
         return entry
 
@@ -113,7 +113,7 @@ class ReplicaClones:
             return self._clones[name]
 
     def _entry(self, name: str) -> CloneEntry:
-        entry: CloneEntry = self._entries.get(name) or self._link.call("clone", name)
+        entry: CloneEntry = self._entries.get(name) or call_again(self._link, "clone", name)
         return entry
 
     def _build(self, entry: CloneEntry) -> Model:
@@ -129,7 +129,7 @@ class ReplicaClones:
         try:
             return self._blueprint.versions().load(version)
         except VersionNotFoundError:  # the directory is not on a file system of this node
-            weights: Weights = self._link.call("read_version", version)
+            weights: Weights = call_again(self._link, "read_version", version)
             return weights
 
     def drop(self, name: str) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from bray_core.errors import WorkerLostError
+
+_REPLACED_S = 60.0
+
 
 class WeightSource(Protocol):
     """A store or a relay, seen from another process."""
@@ -55,6 +59,25 @@ class StoreLink(WeightSource, Protocol):
             ClosedError: the model was closed.
         """
         ...
+
+
+def call_again(link: StoreLink, method: str, *args: Any) -> Any:
+    """Call a method of a store; where the store dies, call the one that takes its place.
+
+    Args:
+        link: Way to the store.
+        method: Name of a method that may run twice.
+        args: Its arguments.
+
+    Raises:
+        WorkerLostError: The store died, and is not started again.
+        DeadlineError: It was not back in time.
+    """
+    try:
+        return link.call(method, *args)
+    except WorkerLostError:
+        link.wait_ready(_REPLACED_S)
+        return link.call(method, *args)
 
 
 class RelayMaker(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 
 from bray_core.errors import (
@@ -28,6 +29,8 @@ from bray_model.versions.version_store import VersionStore
 from bray_model.versions.weights import WeightsStamp
 
 _BEGIN_S = 30.0
+_CLONES_S = 5.0
+"""Time in which those who made clones tell them to a store that took the place of a dead one."""
 MAX_WAITING_POLLS = 48
 """Polls that wait at a time; further ones are answered at once and come again."""
 NUM_THREADS = MAX_WAITING_POLLS + 16
@@ -138,13 +141,29 @@ class WeightStore:
         self._last_put: tuple[WeightsStamp, str] | None = None
         self._clones: dict[str, CloneEntry] = {}
         self._relays = StoreRelays(name, relays, width)
-        self._lock = threading.Lock()  # the clones
+        self._lock = threading.Condition()  # the clones
+        self._all_told_s = 0.0
+        """When all clones are known again, by `time.monotonic`."""
 
-    def begin(self, blueprint: ModelBlueprint, stamp: WeightsStamp, block: Block) -> bool:
-        """Take what there is to begin with; False: that was done already."""
+    def begin(
+        self,
+        blueprint: ModelBlueprint,
+        stamp: WeightsStamp,
+        block: Block,
+        is_restarted: bool = False,
+    ) -> bool:
+        """Take what there is to begin with; False: that was done already.
+
+        Args:
+            blueprint: Blueprint of the model.
+            stamp: Stamp of the weights.
+            block: Weights to begin with.
+            is_restarted: Whether a store before this one died, whose clones are told anew.
+        """
         with self._putting:
             if self._began.is_set():
                 return False
+            self._all_told_s = time.monotonic() + _CLONES_S * is_restarted
             self._blueprint = blueprint
             self._board = WeightBoard(self._name, stamp, block)
             self._began.set()
@@ -227,6 +246,7 @@ class WeightStore:
             if entry.block is None and not self._is_on_disk(entry.version):
                 return False
             self._clones[entry.name] = entry
+            self._lock.notify_all()
         return True
 
     def clone(self, name: str) -> CloneEntry:
@@ -235,7 +255,10 @@ class WeightStore:
         Raises:
             NotFoundError: there is none; names those that there are.
         """
+        self._wait_begun()
+        left_s = max(0.0, self._all_told_s - time.monotonic())
         with self._lock:
+            self._lock.wait_for(lambda: name in self._clones, left_s)
             if name not in self._clones:
                 raise NotFoundError(
                     f"name: model {self._name!r} has no clone {name!r}; "
