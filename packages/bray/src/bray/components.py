@@ -174,7 +174,9 @@ class Components:
             made = RemoteBuffer(name, layout, config, num_workers, transform=transform, begin=begin)
         self.close_with(made)
         if isinstance(config, ReplayConfig):
-            content = ReplayContent(made, self.experiment, name, is_local=self.is_local)
+            content = ReplayContent(
+                made, self.experiment, name, is_local=self.is_local, num_workers=num_workers
+            )
             content.restore()
             self._open.callback(content.save)  # runs before the buffer's own `close`
             if isinstance(made, ReplayBuffer):

@@ -19,6 +19,7 @@ from bray_core.errors import (
     ConfigError,
     DeadlineError,
     MissingExtraError,
+    NotFoundError,
     WorkerLostError,
 )
 
@@ -349,23 +350,30 @@ class RemoteBuffer(IterableBuffer):
     def save(self, path: Path) -> None:
         """Write each worker's content to a file of the folder `path`, whole or not at all each."""
         Path(path).mkdir(parents=True, exist_ok=True)
-        self._on_files("save", path)
+        for ref in self._on_files("save", path):
+            self._pool.result(ref, _FILE_TIMEOUT_S)
 
     def load(self, path: Path) -> int:
         """Push what `save` wrote, each worker its own, and return how many segments were accepted.
 
+        Workers beyond those saved stay as they are.
+
         Raises:
-            NotFoundError: there is no such folder, or of fewer workers.
+            NotFoundError: there is no such folder.
             SpecError: a file is broken, or holds another layout.
         """
-        return sum(self._on_files("load", path))
+        first, *others = self._on_files("load", path)
+        count = int(self._pool.result(first, _FILE_TIMEOUT_S))
+        for ref in others:
+            with contextlib.suppress(NotFoundError):  # saved by fewer workers
+                count += self._pool.result(ref, _FILE_TIMEOUT_S)
+        return count
 
     def _on_files(self, method: str, path: Path) -> list[Any]:
-        refs = [
+        return [
             self._pool.submit(method, Path(path) / f"{worker}.buffer", worker=worker)
             for worker in range(self._pool.size)
         ]
-        return [self._pool.result(ref, _FILE_TIMEOUT_S) for ref in refs]
 
     def begin(self) -> None:
         """Let each worker fill its replay by the function `begin`, if it holds nothing."""

@@ -1,0 +1,89 @@
+"""A replay's files in the trial's folder, where its workers die or are of another number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bray.replay_content import ReplayContent
+from bray_buffer.remote import RemoteBuffer
+from bray_core.errors import NotFoundError, WorkerLostError
+
+
+class Pool:
+    """A pool of workers that hold a number each, in a file of that text."""
+
+    def __init__(self, *held: int) -> None:
+        self.held = list(held)
+        self.size = len(held)
+
+    def submit(self, method: str, path: Path, worker: int) -> Any:
+        return method, path, worker
+
+    def result(self, ref: Any, timeout_s: float) -> int:
+        method, path, worker = ref
+        if method == "save":
+            path.write_text(str(self.held[worker]))
+        elif path.exists():
+            self.held[worker] = int(path.read_text())
+        else:
+            raise NotFoundError(f"path: no file {path}")
+        return self.held[worker]
+
+
+def remote_buffer(pool: Any) -> RemoteBuffer:
+    buffer = RemoteBuffer.__new__(RemoteBuffer)
+    buffer._pool = pool
+    return buffer
+
+
+def test_workers_that_had_none_begin_without_a_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"no file .*0\.buffer"):
+        remote_buffer(Pool(0, 0)).load(tmp_path)
+    remote_buffer(Pool(3)).save(tmp_path)
+    more = Pool(0, 0)
+    assert remote_buffer(more).load(tmp_path) == 3
+    assert more.held == [3, 0]
+
+
+class Trial:
+    """A trial that goes on."""
+
+    is_settled = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+
+def test_files_of_workers_that_are_no_more_are_told_of_and_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial: Any = Trial(tmp_path)
+    folder = tmp_path / "buffers" / "replay"
+    two = remote_buffer(Pool(3, 4))
+    ReplayContent(two, trial, "replay", is_local=False, num_workers=2).save()
+    content = ReplayContent(remote_buffer(Pool(0)), trial, "replay", is_local=False)
+    content.restore()
+    assert f"{folder}/1.buffer is lost" in caplog.text
+    content.save()
+    assert [path.name for path in folder.iterdir()] == ["0.buffer"]
+
+
+class Lost:
+    """A buffer whose process is gone."""
+
+    def save(self, path: Path) -> None:
+        raise WorkerLostError("pool replay: the worker died")
+
+    def load(self, path: Path) -> int:
+        return 0
+
+
+def test_a_run_ends_well_where_its_replay_is_lost_as_it_is_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial: Any = Trial(tmp_path)
+    ReplayContent(Lost(), trial, "replay", is_local=False).save()
+    assert "was to hold is lost: pool replay: the worker died" in caplog.text
