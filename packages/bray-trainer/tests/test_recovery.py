@@ -19,6 +19,7 @@ class Pool:
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.calls: list[Any] = []
         self.answers: dict[str, list[list[Any]]] = {}
+        self.waits_s: list[float] = []
 
     def submit(self, method: str, *arguments: Any, worker: int) -> Any:
         if worker == 0:
@@ -27,6 +28,7 @@ class Pool:
         return answers[0][0] if worker == 0 else (answers.pop(0) if answers[1:] else answers[0])[1]
 
     def result(self, answer: Any, timeout_s: float) -> Any:
+        self.waits_s.append(timeout_s)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -135,3 +137,14 @@ def test_a_stop_after_a_loss_says_what_is_missing(make: Any) -> None:
     with pytest.raises(WorkerLostError, match="what came after its last checkpoint is lost"):
         trainer.stop()
     trainer.stop()
+
+
+def test_a_stop_waits_for_a_replay_that_takes_long(make: Any) -> None:
+    """A run on Ray could not end where one took more than a minute."""
+    from bray_trainer.trainer import STOP_TIMEOUT_S
+
+    trainer, pool = make()
+    trainer.start()
+    pool.answers["stop"] = [["paused", "paused"]]
+    trainer.stop()
+    assert pool.waits_s[-1] > STOP_TIMEOUT_S >= 3600

@@ -25,6 +25,7 @@ from bray_core.remote.worker_process import worker_index
 from bray_trainer.distributed.process_group import Backend, torch_backend
 from bray_trainer.distributed.rank_worker import RankWorker
 from bray_trainer.distributed.ranks import TIMEOUT_S
+from bray_trainer.trainer import STOP_TIMEOUT_S
 
 logger = logging.getLogger(__name__)
 
@@ -175,13 +176,14 @@ class RemoteTrainer:
             self._killed.add(pid)
             self._pool.restart(rank)
 
-    def _ask(self, method: str, *args: float) -> list[str]:
+    def _ask(self, method: str, *args: float, wait_s: float = 0.0) -> list[str]:
         """Call a method at every rank; return each one's outcome, `dead` for a lost worker.
 
         Raises:
             Exception: the error of a rank that failed of its own accord.
         """
-        timeout_s = _ANSWER_TIMEOUT_S + sum(args)  # the only argument there is, is a wait
+        # The only argument there is, is a wait.
+        timeout_s = _ANSWER_TIMEOUT_S + sum(args) + wait_s
         refs = [self._pool.submit(method, *args, worker=rank) for rank in range(self._pool.size)]
         outcomes: list[str] = []
         own: list[Exception] = []
@@ -291,7 +293,7 @@ class RemoteTrainer:
             WorkerLostError: a worker died, and with it what came after its last checkpoint.
         """
         was_started, self._is_started, self._lost_at = self._is_started, False, None
-        outcomes = self._ask("stop")
+        outcomes = self._ask("stop", wait_s=STOP_TIMEOUT_S)
         if was_started and self._has_lost(outcomes):
             raise WorkerLostError(
                 f"trainer {self._pool.name}: its worker was replaced before the stop: "

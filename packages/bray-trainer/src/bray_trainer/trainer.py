@@ -46,7 +46,8 @@ from bray_trainer.transfer import DeviceTransfer
 
 logger = logging.getLogger(__name__)
 
-_STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 3600.0
+"""Longest time that a stop waits for the replay at hand: it may be one of a large network."""
 
 
 class Trainer(TrainerHooks):
@@ -172,12 +173,12 @@ class Trainer(TrainerHooks):
         """Finish the replay at hand, publish, write a checkpoint and stop; again is harmless.
 
         Raises:
-            DeadlineError: the replay at hand takes longer than a minute.
+            DeadlineError: the replay at hand takes longer than an hour.
             Exception: what the loop failed with, if `wait` has not raised it.
         """
         self._stopping.set()
-        if not self._thread.is_idle(_STOP_TIMEOUT_S):
-            raise DeadlineError(f"trainer: still busy with a replay after {_STOP_TIMEOUT_S:g} s")
+        if not self._thread.is_idle(STOP_TIMEOUT_S):
+            raise DeadlineError(f"trainer: still busy with a replay after {STOP_TIMEOUT_S:g} s")
         self._thread.raise_unseen()
 
     def run(self, max_replays: int, *, checkpoint: bool = True) -> None:
