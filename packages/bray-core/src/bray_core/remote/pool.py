@@ -133,13 +133,13 @@ class WorkerPool:
 
     @classmethod
     def get(cls, name: str) -> WorkerPool:
-        """Look up a pool by name.
+        """Look up a pool by name; where its first worker is being replaced, wait for that.
 
         Raises:
             NotFoundError: There is none.
+            WorkerLostError: Its first worker is not started again, or is not back in a minute.
         """
-        first = _restore(name, 1)._workers[0]
-        size, _, _ = get_result(first.describe.remote(), _START_TIMEOUT_S, f"pool {name}")
+        size, _, _ = _restore(name, 1)._describe(60.0)[0]
         return _restore(name, size)
 
     def __reduce__(self) -> tuple[Any, ...]:
