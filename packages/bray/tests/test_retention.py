@@ -11,7 +11,7 @@ import torch
 
 import bray
 from bray.algorithms import ppo
-from bray.best import BestVersion, saved_version
+from bray.best import BestVersion
 from bray.goal import Goal
 from bray.retention import RetentionPolicy, prune, surplus
 from bray_core.errors import CodecError, ConfigError
@@ -135,7 +135,7 @@ def test_a_best_version_that_was_deleted_counts_no_more(tmp_path: Path) -> None:
         path = run.experiment.path
         assert BestVersion(version=7, evaluation_return=9.0, frames=1).offer(tmp_path, Pins())
         (tmp_path / "best.json").rename(path / "best.json")  # as after rm -r TRIAL/models
-        now = BestVersion(version=saved_version(model), evaluation_return=3.0, frames=2)
+        now = BestVersion(version=int(model.checkpoint().stem), evaluation_return=3.0, frames=2)
         assert now.offer(path, model)
         assert BestVersion.read(path) == now
 

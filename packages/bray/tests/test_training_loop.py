@@ -8,13 +8,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import bray
+from bray.best import BestVersion
 from bray.goal import Goal, Outcome
 from bray.training.loop import Loop, Turn
 from bray_actor import Played
 from bray_core.errors import CodecError, ConfigError, FormatError, WorkerLostError
+from bray_model import ModelConfig
+from bray_model.versions.retention import Retention
+from bray_model.versions.version_store import VersionStore
 
 pytestmark = pytest.mark.usefixtures("evaluated_here")
 
@@ -118,6 +124,31 @@ def test_playing_and_training_take_turns_after_the_warm_up(run: bray.Run, parts:
     assert outcome.episode_returns == [1.0]
     written = json.loads((run.experiment.path / "result.json").read_text())
     assert written == asdict(outcome)
+
+
+def test_what_is_evaluated_stays_on_disk_while_newer_versions_are_written(
+    run: bray.Run, parts: Parts
+) -> None:
+    """As on Ray, where the trainer does not wait for an evaluation."""
+    few = ModelConfig(retention=Retention(keep_last=2))
+    model = run.model("policy", torch.nn.Linear(4, 2), np.zeros((1, 4), np.float32), few)
+    returns = [1.0, 9.0]
+
+    def evaluate() -> list[float]:
+        for _ in range(3):
+            model.publish(model.weights()[1])
+            model.checkpoint()
+        return [returns.pop()]
+
+    turn = Turn(steps=3, replays=2)
+    options: dict[str, Any] = {"goal": Goal(max_frames=50), "turn": turn, "evaluate_every": 30}
+    Loop(
+        run, "a test", trainer=parts, source=parts, model=model, evaluate=evaluate, **options
+    ).until_goal()
+    assert BestVersion.read(run.experiment.path) == BestVersion(
+        version=0, evaluation_return=9.0, frames=30
+    )
+    assert VersionStore(run.experiment.models / "policy" / "versions", Retention()).pinned() == [0]
 
 
 def test_what_is_played_while_a_run_on_ray_finishes_counts(

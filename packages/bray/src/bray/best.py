@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,7 +16,8 @@ from bray.run import Run
 from bray_core.errors import CodecError, FormatError, VersionNotFoundError
 from bray_core.files.json_file import read_object
 from bray_core.files.saved_file import check_format, write_atomic
-from bray_core.protocols import ModelProtocol
+from bray_model.versions.retention import Retention
+from bray_model.versions.version_store import VersionStore
 
 logger = logging.getLogger(__name__)
 
@@ -94,15 +97,48 @@ def _is_pinned(model: PinsVersions, version: int) -> bool:
     return True
 
 
-def saved_version(model: ModelProtocol) -> int:
-    """Write a model's current version to disk and return its number.
+def pin_newest(model: Any) -> tuple[int, bool]:
+    """Write a model's current version to disk, and pin it.
 
     Args:
-        model: made by `Run.model`, so that it has a folder.
+        model: made by `Run.model`, so that it has a folder; on Ray another process may publish to
+            it, and drop versions, meanwhile.
+
+    Returns:
+        The version, and whether it was pinned before.
     """
-    path = model.checkpoint()
-    assert path is not None, "a model of a run has a folder"
-    return int(path.stem)
+    while True:
+        path = model.checkpoint()
+        assert path is not None, "a model of a run has a folder"
+        version = int(path.stem)
+        was_pinned = version in VersionStore(path.parent, Retention()).pinned()
+        try:
+            model.pin(version)
+        except VersionNotFoundError:
+            if int(model.version) == version:
+                raise
+        else:
+            return version, was_pinned
+
+
+@contextmanager
+def kept_version(trial: Path, model: Any) -> Iterator[int]:
+    """Write a model's current version, and give its number to a block that evaluates it.
+
+    On Ray the trainer writes newer versions meanwhile. This one stays on disk for the block, and
+    after it where it is the best one, or was pinned before.
+
+    Args:
+        trial: folder of the trial.
+        model: made by `Run.model`.
+    """
+    version, was_pinned = pin_newest(model)
+    try:
+        yield version
+    finally:
+        best = BestVersion.read(trial)
+        if not was_pinned and (best is None or best.version != version):
+            model.pin(version, pinned=False)
 
 
 def offer_best(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bray.best import pin_newest
 from bray.games.pairings import learner_of, player_name
-from bray_core.errors import AlreadyExistsError, NotFoundError, VersionNotFoundError
+from bray_core.errors import AlreadyExistsError, NotFoundError
 
 
 def freeze_version(model: Any, name: str) -> int:
@@ -22,22 +23,9 @@ def freeze_version(model: Any, name: str) -> int:
         AlreadyExistsError: the model has a clone of that name.
         CheckpointError: the version cannot be written.
     """
-    version = _pinned(model)  # for those who open it after a restart
+    version, _ = pin_newest(model)  # for those who open it after a restart
     model.clone(version, name)
     return version
-
-
-def _pinned(model: Any) -> int:
-    """Write and pin what a model answers with, whatever another process publishes meanwhile."""
-    while True:
-        version = int(model.checkpoint().stem)
-        try:
-            model.pin(version)
-        except VersionNotFoundError:
-            if int(model.version) == version:
-                raise
-        else:
-            return version
 
 
 def frozen_version(model: Any, name: str, version: int) -> Any:

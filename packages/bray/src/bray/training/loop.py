@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bray.best import offer_best, saved_version
+from bray.best import kept_version, offer_best
 from bray.callbacks import EvaluationResult, SavedCheckpoint
 from bray.goal import Goal, Outcome, conclude
 from bray.run import Run
@@ -255,12 +255,12 @@ class Loop:
     def _evaluated(self) -> Outcome:
         self._state.evaluated_at = frames = self._state.frames
         self._show()
-        version = saved_version(self._model)
-        self._view.say(f"evaluating version {version} after {frames:,} {self._unit}")
-        returns, whose = self._evaluation_returns()
-        mean = float(np.mean(returns)) if returns else -math.inf
-        if returns:
-            offer_best(self._run, self._model, version, mean, frames)
+        with kept_version(self._run.experiment.path, self._model) as version:
+            self._view.say(f"evaluating version {version} after {frames:,} {self._unit}")
+            returns, whose = self._evaluation_returns()
+            mean = float(np.mean(returns)) if returns else -math.inf
+            if returns:
+                offer_best(self._run, self._model, version, mean, frames)
         self._view.say(
             f"evaluation at {frames:,} {self._unit}: {self._goal.measure} {mean:.2f}{whose}"
         )
