@@ -12,6 +12,7 @@ import torch
 import bray
 from bray.algorithms import ppo
 from bray.best import BestVersion
+from bray.games.league_file import write_league
 from bray.goal import Goal
 from bray.retention import RetentionPolicy, prune, surplus
 from bray_core.errors import CodecError, ConfigError
@@ -127,6 +128,16 @@ def test_the_best_version_stays_pinned(tmp_path: Path) -> None:
     again = BestVersion(version=5, evaluation_return=12.0, frames=8)
     assert again.offer(tmp_path, model)
     assert model.pinned == {5}
+
+
+def test_a_best_version_that_a_league_has_frozen_stays_pinned(tmp_path: Path) -> None:
+    model = Pins()
+    assert BestVersion(version=3, evaluation_return=10.0, frames=5).offer(tmp_path, model)
+    write_league(tmp_path / "league.json", {"versions": {"main:v3": 3, "main:v4": 4}})
+    assert BestVersion(version=5, evaluation_return=11.0, frames=7).offer(tmp_path, model)
+    assert model.pinned == {3, 5}
+    assert BestVersion(version=6, evaluation_return=12.0, frames=8).offer(tmp_path, model)
+    assert model.pinned == {3, 6}
 
 
 def test_a_best_version_that_was_deleted_counts_no_more(tmp_path: Path) -> None:

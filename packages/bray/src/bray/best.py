@@ -80,9 +80,17 @@ class BestVersion:
         # A crash in between leaves one pin too many, never a best version that is gone.
         content = {"format": _FORMAT, **asdict(self)}
         write_atomic(trial / _FILE, json.dumps(content).encode())
-        if before is not None and before.version != self.version:
+        if before is None or before.version == self.version:
+            return True
+        if not _is_frozen(trial, before.version):
             model.pin(before.version, pinned=False)
         return True
+
+
+def _is_frozen(trial: Path, version: int) -> bool:
+    """Return whether a league plays with a version, and lets it go by itself."""
+    frozen = (read_object(trial / "league.json") or {}).get("versions")
+    return isinstance(frozen, dict) and version in frozen.values()
 
 
 def _is_pinned(model: PinsVersions, version: int) -> bool:
