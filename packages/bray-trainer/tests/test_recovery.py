@@ -147,4 +147,4 @@ def test_a_stop_waits_for_a_replay_that_takes_long(make: Any) -> None:
     trainer.start()
     pool.answers["stop"] = [["paused", "paused"]]
     trainer.stop()
-    assert pool.waits_s[-1] > STOP_TIMEOUT_S >= 3600
+    assert pool.waits_s[-1] > STOP_TIMEOUT_S > 60

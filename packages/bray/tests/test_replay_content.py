@@ -24,6 +24,8 @@ class Pool:
 
     def result(self, ref: Any, timeout_s: float) -> int:
         method, path, worker = ref
+        if self.held[worker] < 0:
+            raise WorkerLostError(f"worker {worker} died")
         if method == "save":
             path.write_text(str(self.held[worker]))
         elif path.exists():
@@ -46,6 +48,12 @@ def test_workers_that_had_none_begin_without_a_file(tmp_path: Path) -> None:
     more = Pool(0, 0)
     assert remote_buffer(more).load(tmp_path) == 3
     assert more.held == [3, 0]
+
+
+def test_the_others_write_theirs_where_a_worker_dies(tmp_path: Path) -> None:
+    with pytest.raises(WorkerLostError, match="worker 0 died"):
+        remote_buffer(Pool(-1, 4)).save(tmp_path)
+    assert (tmp_path / "1.buffer").read_text() == "4"
 
 
 class Trial:

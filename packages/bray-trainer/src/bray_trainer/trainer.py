@@ -46,7 +46,7 @@ from bray_trainer.transfer import DeviceTransfer
 
 logger = logging.getLogger(__name__)
 
-STOP_TIMEOUT_S = 3600.0
+STOP_TIMEOUT_S = 900.0
 """Longest time that a stop waits for the replay at hand: it may be one of a large network."""
 
 
@@ -173,7 +173,7 @@ class Trainer(TrainerHooks):
         """Finish the replay at hand, publish, write a checkpoint and stop; again is harmless.
 
         Raises:
-            DeadlineError: the replay at hand takes longer than an hour.
+            DeadlineError: the replay at hand takes longer than a quarter of an hour.
             Exception: what the loop failed with, if `wait` has not raised it.
         """
         self._stopping.set()

@@ -348,10 +348,20 @@ class RemoteBuffer(IterableBuffer):
         return self._pool.call_all("stats", timeout_s=_ANSWER_TIMEOUT_S, again=True)
 
     def save(self, path: Path) -> None:
-        """Write each worker's content to a file of the folder `path`, whole or not at all each."""
+        """Write each worker's content to a file of the folder `path`, whole or not at all each.
+
+        Raises:
+            WorkerLostError: a worker died meanwhile; the others have written theirs.
+        """
         Path(path).mkdir(parents=True, exist_ok=True)
+        lost: WorkerLostError | None = None
         for ref in self._on_files("save", path):
-            self._pool.result(ref, _FILE_TIMEOUT_S)
+            try:
+                self._pool.result(ref, _FILE_TIMEOUT_S)
+            except WorkerLostError as error:
+                lost = error
+        if lost is not None:
+            raise lost
 
     def load(self, path: Path) -> int:
         """Push what `save` wrote, each worker its own, and return how many segments were accepted.
