@@ -10,8 +10,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from bray_actor.environments.processes import ProcessEnvironments
 from bray_actor.environments.serial import SerialEnvironments
 from bray_actor.environments.spec import EnvironmentSpec
+from bray_actor.episodes import metrics_of_row
 
 FLAT = Box(-10.0, 10.0, (2,), np.float32)
 
@@ -82,3 +84,52 @@ def test_a_task_of_one_process_is_made_of_them() -> None:
     environments = EnvironmentSpec(environment="CartPole-v1").make_vector(2)
     assert isinstance(environments, SerialEnvironments)
     environments.close()
+
+
+def _talker() -> Any:
+    """Return a class that the processes get with its code, as they cannot import this file."""
+
+    class Talker(gymnasium.Env):  # type: ignore[type-arg]
+        """Says something else with each step, of another kind in each environment."""
+
+        observation_space = FLAT
+        action_space = Discrete(100)
+        said = (
+            (3, {"winner": 1, "score": 0, "moves": np.arange(2), "seed": 2**100, "by": {"a": 1}}),
+            (7, {"winner": None, "score": 0.5, "moves": np.arange(3), "seed": 1, "by": "nobody"}),
+        )
+
+        def reset(
+            self, *, seed: int | None = None, options: Any = None
+        ) -> tuple[Any, dict[str, Any]]:
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {"drawn": self.np_random_seed}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(2, np.float32), 0.0, True, False, dict(self.said)[int(action)]
+
+    return Talker
+
+
+def _serial() -> Any:
+    return SerialEnvironments([_talker()] * 3)
+
+
+def _in_processes() -> Any:
+    return ProcessEnvironments("talker", _talker(), 3)
+
+
+@pytest.mark.parametrize("make", [_serial, _in_processes])
+def test_infos_of_several_types_and_shapes_are_kept(make: Any) -> None:
+    environments = make()
+    environments.reset()  # with a seed of 128 bits each
+    *_, infos = environments.step(np.array([3, 7, 3]))
+    environments.close()
+    said = infos["final_info"]
+    assert said["winner"].tolist() == [1, None, 1]
+    assert said["score"].tolist() == [0, 0.5, 0]
+    assert [len(moves) for moves in said["moves"]] == [2, 3, 2]
+    assert said["seed"].tolist() == [2**100, 1, 2**100]
+    assert said["by"].tolist() == [{"a": 1}, "nobody", {"a": 1}]
+    assert said["_winner"].all()
+    assert metrics_of_row(infos, 1, "SameStep", ["score"]) == {"score": 0.5}

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bray_actor.environments.error_limit import ERROR, ErrorLimit, renewed_seed, tell_error
+from bray_actor.environments.mixed_infos import MixedInfos
 from bray_core.errors import BrayError, DeadlineError
 from bray_core.process.hangups import children_ignore_hangups
 
@@ -191,7 +192,7 @@ class ProcessEnvironments(VectorEnv[Any, Any, Any]):  # type: ignore[misc]
         self.closed = True
 
 
-class _QuietEnvironments(AsyncVectorEnv):  # type: ignore[misc]
+class _QuietEnvironments(MixedInfos, AsyncVectorEnv):  # type: ignore[misc]
     """An `AsyncVectorEnv` that raises what its processes raised, and prints none of it."""
 
     def _raise_if_errors(self, successes: Sequence[bool]) -> None:

@@ -14,8 +14,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
+from bray_actor.environments.mixed_infos import MixedInfos
 
-class SerialEnvironments(SyncVectorEnv):  # type: ignore[misc]
+
+class SerialEnvironments(MixedInfos, SyncVectorEnv):  # type: ignore[misc]
     """Gymnasium's `SyncVectorEnv` whose step that ends an episode begins the next, but quicker.
 
     Observations that are one array are written to their place once, and not stacked and copied.
