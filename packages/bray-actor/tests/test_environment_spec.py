@@ -20,6 +20,7 @@ import pytest
 from gymnasium import spaces
 
 from bray_actor.environments.error_limit import ERROR, MAX_ERRORS
+from bray_actor.environments.images import ImagePreprocessing
 from bray_actor.environments.outcomes import check_observation
 from bray_actor.environments.recovering import RecoveringEnvironment
 from bray_actor.environments.spec import EnvironmentSpec
@@ -355,6 +356,18 @@ def test_images_are_resized_grey_and_stacked(games: str) -> None:
     assert coloured.make().observation_space.shape == (6, 10, 12)
 
 
+def test_an_image_of_another_type_than_its_space_counts_as_raised() -> None:
+    class Shares(gymnasium.Env):  # type: ignore[type-arg]
+        observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.full((8, 8, 3), 0.5), {}
+
+    env = ImagePreprocessing(Shares(), resize=4, grey=True, stack=2)
+    with pytest.raises(SpecError, match="expected uint8 as the space says, got float64: return"):
+        env.reset()
+
+
 def test_a_stack_keeps_images_of_an_environment_that_reuses_its_array(games: str) -> None:
     env = EnvironmentSpec(environment=f"{games}:Reused", frame_stack=3).make()
     env.reset(seed=1)
@@ -584,6 +597,8 @@ def odd_at_step(space: spaces.Space[Any], good: Any, bad: Any, reward: float = 1
 
 LINE = spaces.Box(-1, 1, (3,), np.float32)
 PIXELS = spaces.Box(0, 255, (3,), np.uint8)
+BYTES = spaces.Box(-128, 127, (3,), np.int8)
+HALVES = spaces.Box(-np.inf, np.inf, (3,), np.float16)
 PARTS = spaces.Dict({"a": LINE, "b": spaces.Discrete(4)})
 PAIR = spaces.Tuple([LINE, spaces.Discrete(4)])
 ZEROS = np.zeros(3, np.float32)
@@ -607,6 +622,10 @@ ZEROS = np.zeros(3, np.float32)
         (LINE, ZEROS, np.array([0, 1e300, 0]), r"got 1e\+300, which float32 has not"),
         (PIXELS, ZEROS.astype(np.uint8), ZEROS, "expected uint8 as the space says, got float32"),
         (PIXELS, ZEROS.astype(np.uint8), np.zeros(3, int), "expected uint8 .*got int64"),
+        (BYTES, ZEROS.astype(int), np.array([0, 200, 0]), "expected int8 as .*, got 200: let"),
+        (BYTES, [0, 0, 0], [0, -300, 0], "expected int8 as .*, got -300: let"),
+        (BYTES, [0, 0, 0], np.array([0, 200, 0], np.uint8), "got 200: let the space say uint8"),
+        (HALVES, ZEROS, np.array([0, 1e5, 0]), "expected float16 as .*, got 100000.0: let"),
     ],
 )
 def test_an_observation_that_is_none_of_its_space_counts_as_raised(

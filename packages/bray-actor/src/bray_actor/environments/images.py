@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from bray_actor.environments.outcomes import check_observation
 from bray_core.errors import ConfigError
 
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
@@ -64,7 +65,12 @@ class ImagePreprocessing(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ignore
         return np.concatenate(self._frames), reward, terminated, truncated, info
 
     def _frame(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """Return an image as `[C, H, W]`."""
+        """Return an image as `[C, H, W]`.
+
+        Raises:
+            SpecError: it is none of the space, such as shares of 0 to 1, which would become black.
+        """
+        check_observation(self.env.observation_space, image, "observation")
         if self._channels_at is None:
             image = image[None]
         elif self._channels_at == 2:
