@@ -352,6 +352,34 @@ def test_an_observation_of_another_form_within_a_game_counts_as_raised() -> None
     game.close()
 
 
+class Unready(Pair):
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        raise RuntimeError("no licence")
+
+
+class Unseeded(Pair):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class WithoutInfos(Pair):
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset()[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Unready, "pair raised before its first game, mend it: RuntimeError: no licence "),
+        (Unseeded, "write `def reset(self, *, seed=None, options=None)`"),
+        (WithoutInfos, "reset: expected (observations, infos), each by agent, got dict"),
+    ],
+)
+def test_an_environment_that_cannot_be_reset_is_told_in_words(kind: Any, words: str) -> None:
+    with pytest.raises(BrayError, match=rf"^environment: .*{re.escape(words)}"):
+        RecoveringGame(lambda: adapted(kind(), "pair"), "pair")
+
+
 def test_a_game_of_several_that_ends_the_program_is_made_anew() -> None:
     class Leaving(Pair):
         def step(self, actions: Any) -> Any:

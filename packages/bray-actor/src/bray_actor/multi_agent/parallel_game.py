@@ -8,6 +8,7 @@ from typing import Any
 
 from bray_actor.multi_agent.environment import AgentTick
 from bray_actor.multi_agent.pettingzoo_game import PettingZooGame, given
+from bray_core.errors import ConfigError
 from bray_core.nested import Nested
 
 
@@ -32,7 +33,13 @@ class ParallelGame(PettingZooGame):
         return self._env.state()
 
     def _first_infos(self) -> Mapping[str, Any]:
-        infos: Mapping[str, Any] = self._env.reset(seed=0)[1]
+        begun = self._env.reset(seed=0)
+        if not isinstance(begun, tuple) or len(begun) != 2:
+            raise ConfigError(
+                "environment: reset: expected (observations, infos), each by agent, got "
+                f"{type(begun).__name__}"
+            )
+        infos: Mapping[str, Any] = begun[1]
         return infos
 
     def reset(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bray_actor.environments.error_limit import ERROR, Renewal
-from bray_actor.environments.error_words import RAISED
+from bray_actor.environments.error_words import RAISED, error_words
 from bray_actor.environments.finite import check_finite, check_reward
 from bray_actor.multi_agent.environment import (
     AgentTick,
@@ -17,6 +17,7 @@ from bray_actor.multi_agent.environment import (
 from bray_core import nested
 from bray_core.errors import BrayError, SpecError
 from bray_core.nested import Nested
+from bray_core.process.signal_errors import raise_if_of_signal
 from bray_core.spaces import Spaces
 
 
@@ -32,12 +33,24 @@ class RecoveringGame:
     Args:
         make: Function that makes the environment.
         name: What is played, for messages.
+
+    Raises:
+        BrayError: the environment raises as it is made or first reset.
     """
 
     def __init__(self, make: Callable[[], MultiAgentEnvironment], name: str) -> None:
         self.name = name
         """What is played, for messages."""
-        self._game = make()
+        try:
+            self._game = make()
+        except BrayError:
+            raise
+        except RAISED as error:  # the boundary to code of others
+            raise_if_of_signal(error)
+            words = error_words(error)
+            raise BrayError(
+                f"environment: {name} raised before its first game, mend it: {words}"
+            ) from error
         self._renewal = Renewal(make, name)
         self._shapes: dict[str, list[tuple[str, Any]]] = {}
         """Shapes of what each agent observes, by path."""
