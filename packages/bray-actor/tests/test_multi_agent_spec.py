@@ -352,6 +352,26 @@ def test_an_observation_of_another_form_within_a_game_counts_as_raised() -> None
     game.close()
 
 
+def test_a_number_that_a_category_does_not_have_counts_as_raised() -> None:
+    class Odd(Pair):
+        def observation_space(self, agent: str) -> Any:
+            return spaces.Dict(x=spaces.MultiDiscrete([3, 4], start=[5, 0]), y=spaces.Discrete(2))
+
+        def _seen(self) -> Any:
+            return {agent: {"x": np.array([5, 2 * self.at]), "y": 1} for agent in self.agents}
+
+    game = RecoveringGame(lambda: ParallelGame(Odd(length=9)), "pair")
+    game.reset(5)
+    acts = {"a": np.array(0), "b": np.array(0)}
+    ticks = game.step(acts)
+    assert not ticks["a"].has_ended
+    ticks = game.step(acts)
+    assert ticks["a"].truncated
+    words = "observation of a/observation/x: expected whole numbers from 0 to 3, got 4"
+    assert ticks["a"].info[ERROR] == f"ValueError: {words}"
+    game.close()
+
+
 class Unready(Pair):
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         raise RuntimeError("no licence")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from bray_actor.environments.error_limit import ERROR, Renewal
 from bray_actor.environments.error_words import RAISED, error_words
 from bray_actor.environments.finite import check_finite, check_reward
@@ -18,15 +20,15 @@ from bray_core import nested
 from bray_core.errors import BrayError, SpecError
 from bray_core.nested import Nested
 from bray_core.process.signal_errors import raise_if_of_signal
-from bray_core.spaces import Spaces
+from bray_core.spaces import LeafSpace, Spaces
 
 
 class RecoveringGame:
     """A `MultiAgentEnvironment` that is made anew where it raises; its game is void.
 
-    A reward or an observation that holds no finite numbers, or an observation that changes its
-    form within a game, counts as raised. The ticks of the step
-    that failed truncate all who acted, and their info says what was raised, as
+    A reward or an observation that holds no finite numbers, an observation that changes its form
+    within a game, or a number that a category does not have, counts as raised. The ticks of the
+    step that failed truncate all who acted, and their info says what was raised, as
     `environment_error`. Errors that bray raises, such as an action outside its space, are no fault
     of the environment and pass.
 
@@ -54,6 +56,7 @@ class RecoveringGame:
         self._renewal = Renewal(make, name)
         self._shapes: dict[str, list[tuple[str, Any]]] = {}
         """Shapes of what each agent observes, by path."""
+        self._categories: dict[str, dict[str, LeafSpace]] = {}
 
     @property
     def agents(self) -> Sequence[str]:
@@ -93,7 +96,9 @@ class RecoveringGame:
             self._renewal.seed = seed
         while True:
             try:
-                return self._reset(seed, options)
+                ticks = self._reset(seed, options)
+                self._check_categories(ticks)
+                return ticks
             except BrayError:
                 raise
             except RAISED as error:  # the boundary to code of others
@@ -116,6 +121,7 @@ class RecoveringGame:
         try:
             ticks = _checked(self._game.step(actions))
             self._check_form(ticks)
+            self._check_categories(ticks)
             return ticks
         except BrayError:
             raise
@@ -140,6 +146,32 @@ class RecoveringGame:
                     nested.check(
                         tick.observation, self._spec(agent), name=f"observation of {agent}"
                     )
+
+    def _check_categories(self, ticks: Mapping[str, AgentTick]) -> None:
+        """Refuse numbers that a category does not have: a network would take them for others."""
+        for agent, tick in ticks.items():
+            categories = self._categories_of(agent)
+            if not categories or tick.observation is None or tick.terminated:
+                continue
+            for path, value in nested.items(tick.observation, agent):
+                leaf = categories.get(path)
+                if leaf is None or np.shape(value) != leaf.shape:
+                    continue
+                wrong = (value < 0) | (value >= np.reshape(leaf.sizes, leaf.shape))
+                if np.any(wrong):
+                    one = int(np.argmax(wrong))
+                    first = int(np.broadcast_to(leaf.start, np.size(value))[one])
+                    raise ValueError(
+                        f"observation of {path}: expected whole numbers from {first} to "
+                        f"{first + leaf.sizes[one] - 1}, got {first + np.reshape(value, -1)[one]}"
+                    )
+
+    def _categories_of(self, agent: str) -> dict[str, LeafSpace]:
+        """Return the categories that an agent observes, by path."""
+        if agent not in self._categories:
+            leaves = nested.items(self._game.spaces(agent).observation, agent)
+            self._categories[agent] = {path: one for path, one in leaves if one.kind == "category"}
+        return self._categories[agent]
 
     def _spec(self, agent: str) -> Nested:
         return self._game.spaces(agent).observation_spec
