@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import math
 import tracemalloc
@@ -232,8 +233,25 @@ def test_many_values_are_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) ->
     assert len(threads) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"\xef\xbb\xbf{}", "byte order mark: leave that out"),
+        (gzip.compress(b"{}", mtime=0), "compressed by gzip: send it uncompressed"),
+    ],
+)
+def test_what_other_languages_put_around_json_is_named(text: bytes, message: str) -> None:
+    with pytest.raises(CodecError, match=message):
+        codec.decode(JsonBody(text))
+
+
 def test_bytes_are_the_codec_whatever_they_look_like() -> None:
-    with pytest.raises(CodecError):
+    with pytest.raises(CodecError, match="Then say so: Content-Type: application/json"):
         codec.decode(b'{"a": 1}')
+    with pytest.raises(CodecError, match="Then say so"):
+        codec.decode(memoryview(b" \n[0.5, 1]"))
+    with pytest.raises(CodecError) as caught:
+        codec.decode(b"\xc1")
+    assert "JSON" not in str(caught.value)
     with pytest.raises(CodecError, match="exceed max_bytes=3"):
         codec.decode(JsonBody(b"1234"), max_bytes=3)

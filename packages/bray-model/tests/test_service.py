@@ -44,6 +44,8 @@ async def test_the_bare_model_answers_a_row(model, observations, row):
         (encode({"x": 1}), "bad_request: body: expected the list of the model's inputs, got dict"),
         (encode([]), r"bad_request: inputs\[0\]/alive: missing"),
         (encode([3, "x"]), r"bad_request: inputs\[0\]/alive: missing"),
+        (b"[[0, 1]]", "Then say so: Content-Type: application/json"),
+        (b"[" * 10**6, "expected at most .* bytes .*, got 1000000; is it JSON"),
     ],
 )
 async def test_a_bad_body_is_a_bad_request(model, body, message):

@@ -83,10 +83,8 @@ def decode(
             codec_cost.check(data)
         tree = _DECODER.decode(data)
         _check(tree, max_depth, json_body.MAX_PATH)
-    except CodecError as error:
-        raise CodecError(f"decode: {error}") from error
-    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
-        raise CodecError(f"decode: {error}") from error
+    except (CodecError, msgspec.MsgspecError, RecursionError, ValueError, TypeError) as error:
+        raise CodecError(f"decode: {error}{json_body.said_nowhere(data)}") from error
     return tree
 
 

@@ -90,6 +90,23 @@ def _too_much(most: int, what: str, got: int) -> CodecError:
     return CodecError(f"expected at most {most} {what}, got {got}: {cure}")
 
 
+def said_nowhere(data: bytes | memoryview) -> str:
+    """Return what to tell a client whose body is JSON but was not said to be; else nothing."""
+    if bytes(data[:64]).lstrip(_SPACE)[:1] not in (b"{", b"["):
+        return ""
+    return "; is it JSON? Then say so: Content-Type: application/json, over TCP flag 2"
+
+
+def _hint(text: bytes) -> str:
+    """Return what is wrong with a text that is no JSON, where that is a common mistake."""
+    if text.startswith(b"\xef\xbb\xbf"):
+        return " (it begins with a byte order mark: leave that out)"
+    if text.startswith(b"\x1f\x8b"):
+        return " (it is compressed by gzip: send it uncompressed)"
+    literal = next((word for word in (b"NaN", b"Infinity") if word in text), b"").decode()
+    return f" ({literal} is no number of JSON)" if literal else ""
+
+
 def read(text: bytes, *, max_depth: int = MAX_DEPTH) -> Nested:
     """Return what a text holds; an empty one is an empty dict.
 
@@ -104,9 +121,7 @@ def read(text: bytes, *, max_depth: int = MAX_DEPTH) -> Nested:
     except RecursionError:
         raise _too_deep(max_depth) from None
     except (msgspec.MsgspecError, ValueError) as error:
-        literal = next((word for word in (b"NaN", b"Infinity") if word in text), b"").decode()
-        hint = f" ({literal} is no number of JSON)" if literal else ""
-        raise CodecError(f"expected JSON in UTF-8: {error}{hint}") from None
+        raise CodecError(f"expected JSON in UTF-8: {error}{_hint(text)}") from None
     reader = _Reader(max_depth)
     value = reader.read(tree, max_depth, MAX_PATH)
     if text.count(b":") != reader.num_keys:  # or a string has one

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bray_core import codec, json_fit
+from bray_core import codec, json_body, json_fit
 from bray_core.codec import encode
 from bray_core.errors import (
     CapacityError,
@@ -82,7 +82,7 @@ class ModelService:
         most = self._current_codec().max_bytes
         if len(body) > most:
             text = f"body: expected at most {most} bytes for the model's inputs, got {len(body)}"
-            raise ServiceError("bad_request", text)
+            raise ServiceError("bad_request", text + json_body.said_nowhere(body))
         try:
             inputs = await codec.decode_async(body, max_bytes=most)
             if not isinstance(inputs, list):
