@@ -309,11 +309,14 @@ def test_what_a_client_got_wrong_is_a_bad_request(kind: str, message: Any, text:
         thread.close(0)
 
 
-async def test_a_numpy_bool_may_say_that_an_episode_ended() -> None:
+async def test_rewards_and_flags_may_be_those_of_numpy() -> None:
     actor = PolicyActor("s", Balance(), PolicyConfig())
     await actor.start(b"")
-    await actor.tick(codec.encode({"observation": np.zeros(4, np.float32)}))
-    await actor.end(codec.encode({"reward": 1.0, "terminated": np.bool_(True)}))
+    observation = np.zeros(4, np.float32)
+    await actor.tick(codec.encode({"observation": observation}))
+    await actor.tick(codec.encode({"observation": observation, "reward": np.float32(0.5)}))
+    await actor.end(codec.encode({"reward": np.int64(1), "terminated": np.bool_(True)}))
+    assert actor.episode_return == 1.5
 
 
 async def test_a_tick_that_failed_can_be_sent_again() -> None:

@@ -29,6 +29,7 @@ from bray_actor.policy.session_message import (
     check_finite,
     decoded,
     flag_of,
+    plain_number,
     recorded_metrics,
     required,
     score_of,
@@ -298,7 +299,7 @@ class PolicyActor(Actor):
         """Take the outcome of the action before, once: a tick that failed may be sent again."""
         if not self._has_acted:
             return
-        reward = message.get("reward")
+        reward = plain_number(message, "reward")
         if not isinstance(reward, int | float):
             got = type(reward).__name__
             raise ServiceError("bad_request", f"reward: expected a number, got {got}")

@@ -75,11 +75,15 @@ def check_finite(observation: Nested) -> None:
                 raise ServiceError("bad_request", f"{name}: expected finite numbers (float32)")
 
 
+def plain_number(message: dict[str, Any], name: str, default: object = None) -> Any:
+    """Return a part of a request; an array without dimensions, `np.float32(1)`, is a number."""
+    value = message.get(name, default)
+    return value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+
+
 def score_of(message: dict[str, Any]) -> float | None:
     """Return the score of a match. Raises ServiceError: `bad_request`: it is none."""
-    score = message.get("score")
-    if isinstance(score, np.ndarray) and score.ndim == 0:  # a numpy number, as the codec brings it
-        score = score.item()
+    score = plain_number(message, "score")
     if score is None:
         return None
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
@@ -90,9 +94,7 @@ def score_of(message: dict[str, Any]) -> float | None:
 
 def flag_of(message: dict[str, Any], name: str) -> bool:
     """Return a flag, false where it is absent. Raises ServiceError: `bad_request`: it is none."""
-    value = message.get(name, False)
-    if isinstance(value, np.ndarray) and value.ndim == 0:  # a numpy bool, as the codec brings it
-        value = value.item()
+    value = plain_number(message, name, False)
     if not isinstance(value, int | float):
         got = type(value).__name__
         raise ServiceError("bad_request", f"{name}: expected true or false, got {got}")
