@@ -392,3 +392,6 @@ class TestStart:
         assert (start.side, start.sides) == (1, 2)
         assert SessionStart.read({"game": "5", "agent": "x"}).match == "5"
         assert SessionStart.read({}) == SessionStart()
+        nothing = dict.fromkeys(("lane", "spaces", "tags", "agent", "policy", "match", "side"))
+        assert SessionStart.read(nothing) == SessionStart()
+        assert SessionStart.read({"tags": {"phase": None}}) == SessionStart()

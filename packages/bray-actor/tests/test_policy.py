@@ -29,6 +29,7 @@ from bray_core.errors import (
     SpecError,
     WorkerLostError,
 )
+from bray_core.json_body import JsonBody
 from bray_core.layout import Layout, Packed
 from bray_core.nested import ArraySpec
 from bray_core.protocols import Answer
@@ -317,6 +318,13 @@ async def test_rewards_and_flags_may_be_those_of_numpy() -> None:
     await actor.tick(codec.encode({"observation": observation, "reward": np.float32(0.5)}))
     await actor.end(codec.encode({"reward": np.int64(1), "terminated": np.bool_(True)}))
     assert actor.episode_return == 1.5
+
+
+async def test_metrics_may_be_null_as_an_empty_map_of_go_is() -> None:
+    actor = PolicyActor("s", Balance(), PolicyConfig())
+    await actor.start(JsonBody(b'{"tags": null}'))
+    await actor.end(JsonBody(b'{"terminated": true, "metrics": null}'))
+    assert actor.episode_metrics == {}
 
 
 async def test_a_tick_that_failed_can_be_sent_again() -> None:

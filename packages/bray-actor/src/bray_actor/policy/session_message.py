@@ -42,7 +42,7 @@ def recorded_metrics(message: dict[str, Any], labels: dict[str, str]) -> dict[st
     Raises:
         ServiceError: `bad_request`: these are no metrics, or too many.
     """
-    if "metrics" not in message:
+    if message.get("metrics") is None:
         return {}
     try:
         found = checked_metrics(message["metrics"])

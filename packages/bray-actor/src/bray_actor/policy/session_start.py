@@ -69,7 +69,7 @@ class SessionStart:
 
     @classmethod
     def read(cls, message: Mapping[str, Any]) -> SessionStart:
-        """Read the body of a `start`; keys that are not known are left alone.
+        """Read the body of a `start`; keys that are not known are left alone, null is absent.
 
         Raises:
             ServiceError: `bad_request`: a value is of another type, and the key is named; or there
@@ -80,14 +80,14 @@ class SessionStart:
             cure = "give one bound for all elements, or declare source.spaces"
             raise ServiceError("bad_request", f"body: {most}, got {size:,}: {cure}")
         lane, spaces = plain(message.get("lane")), plain(message.get("spaces"))
-        tags = plain(message.get("tags", {}))
+        tags = {} if message.get("tags") is None else plain(message["tags"])
         if isinstance(lane, bool) or not isinstance(lane, int | str | None):
             raise _wrong("lane", "a number or a name", lane)
         if not isinstance(spaces, dict | None):
             raise _wrong("spaces", "a mapping of observation and action", spaces)
         if not isinstance(tags, dict):
             raise _wrong("tags", "a mapping", tags)
-        phase = tags.get("phase", "")
+        phase = "" if tags.get("phase") is None else tags["phase"]
         if not isinstance(phase, str):
             raise _wrong("tags: phase", "a word such as evaluation", phase)
         side, sides = _sides(message)
