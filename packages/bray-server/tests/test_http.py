@@ -80,6 +80,13 @@ def test_pipelined_requests_are_answered_in_order(server: ServerThread) -> None:
     assert [body for _, body in replies[1:]] == [b"1", b"2", b"3"]
 
 
+def test_a_header_that_a_proxy_dropped_is_named(server: ServerThread) -> None:
+    dropped = step("start", "s", b"", LAST).replace(b"step_kind: start\r\n", b"")
+    ((status, body),) = bodies(talk(server, dropped))
+    assert status == 400
+    assert b"nginx drops a name with an underscore unless `underscores_in_headers` is on" in body
+
+
 def test_a_request_cut_at_every_byte_is_put_together(server: ServerThread) -> None:
     request = step("start", "säule", b"", LAST)
     for at in range(1, len(request)):

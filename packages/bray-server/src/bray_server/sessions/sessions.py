@@ -316,7 +316,8 @@ class Sessions:
             raise ServiceError(
                 "bad_request",
                 "this service has sessions: a request needs a session and its kind (over HTTP the "
-                "headers `session` and `step_kind`: start, tick or end)",
+                "headers `session` and `step_kind`: start, tick or end; nginx drops a name with an "
+                "underscore unless `underscores_in_headers` is on)",
             )
         if self.ends_calls:
             raise ServiceError("draining", "the server is shutting down")
