@@ -156,14 +156,11 @@ def _kind_of_source(algorithm: type[Algorithm[Any]], task: str) -> str | None:
 
 def _kind_of_module(task: str) -> str | None:
     """Return what kind of source plays a module of PettingZoo's, or one made like these."""
-    if task in known_modules():
-        read = import_known
-    elif task.endswith(".py") or _MODULE.fullmatch(task):
-        read = import_user_code
-    else:
+    is_known = task in known_modules()
+    if not is_known and not task.endswith(".py") and not _MODULE.fullmatch(task):
         return None
     try:
-        found = read(task)
+        found = import_known(task) if is_known else import_user_code(task)
     except NOT_FOUND as error:  # which is told where the environment is made
         is_absent = isinstance(error, ModuleNotFoundError) and task.startswith(f"{error.name}")
         return None if is_absent else "agents"
