@@ -272,6 +272,11 @@ def test_bad_bodies_are_answered(server: ServerThread) -> None:
         ("tick", {f"key {n}": n for n in range(5000)}, "expected the key 'observation'"),
         ("end", {"terminated": np.zeros(2, bool)}, "terminated: expected true or false, got nda"),
         ("end", {"terminated": "yes"}, "terminated: expected true or false, got str"),
+        (
+            "end",
+            {"observation": np.zeros(4, np.float32), "reward": 1.0, "done": True},
+            r"expected terminated \(the rules ended the episode\) or truncated .*, got \['done'\]",
+        ),
         ("end", {"observation": np.zeros(5), "reward": 1.0, "truncated": True}, "observation"),
         (
             "end",

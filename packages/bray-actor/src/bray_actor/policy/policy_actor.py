@@ -27,6 +27,7 @@ from bray_actor.policy.observation_reader import ObservationReader
 from bray_actor.policy.policy_config import PolicyConfig
 from bray_actor.policy.session_message import (
     check_finite,
+    check_flags,
     decoded,
     flag_of,
     plain_number,
@@ -259,6 +260,7 @@ class PolicyActor(Actor):
         """Take the last outcome and push the episode's last segment."""
         try:
             message = await decoded(body)
+            check_flags(message)
             if not flag_of(message, "terminated"):
                 self._read(message, body)
             return await self._end(message)

@@ -13,6 +13,8 @@ from bray_core.errors import CodecError, ServiceError, SpecError
 from bray_core.json_body import JsonBody
 from bray_core.nested import Nested
 
+_END_KEYS = {"observation", "reward", "terminated", "truncated", "score", "metrics"}
+
 
 async def decoded(body: bytes) -> dict[str, Any]:
     """Return the dict that a request holds; nothing is an empty one.
@@ -58,6 +60,20 @@ def required(message: dict[str, Any], name: str) -> Nested:
         got = reprlib.repr(sorted(message))
         raise ServiceError("bad_request", f"body: expected the key {name!r}, got {got}")
     return message[name]
+
+
+def check_flags(message: dict[str, Any]) -> None:
+    """Refuse an `end` that says how its episode ended by a word that is none of the protocol's.
+
+    One without a word of it is an episode that somebody stopped to watch.
+
+    Raises:
+        ServiceError: `bad_request`: it has other keys, and neither flag.
+    """
+    others = sorted(set(message) - _END_KEYS, key=str)
+    if others and not {"terminated", "truncated"} & set(message):
+        wanted = "expected terminated (the rules ended the episode) or truncated (something else did)"
+        raise ServiceError("bad_request", f"body: {wanted}, got {reprlib.repr(others)}")
 
 
 def check_finite(observation: Nested) -> None:
