@@ -275,7 +275,7 @@ def test_bad_bodies_are_answered(server: ServerThread) -> None:
         (
             "end",
             {"observation": np.zeros(4, np.float32), "reward": 1.0, "done": True},
-            r"expected terminated \(the rules ended the episode\) or truncated .*, got \['done'\]",
+            r"expected terminated \(by the rules\) or truncated .*, got \['done'\]",
         ),
         ("end", {"observation": np.zeros(5), "reward": 1.0, "truncated": True}, "observation"),
         (

@@ -135,6 +135,15 @@ def test_plain_numbers_of_the_codec_are_choices_as_numpys_scalars_are() -> None:
             client.tick(SESSION, codec.encode({"observation": 0.5, "reward": 1.0}))
 
 
+def test_a_list_in_the_codec_is_told_to_be_an_array() -> None:
+    spec = {"position": ArraySpec(np.dtype("f4"), (3,))}
+    with served(spec) as (server, _), Client(server.addresses[0]) as client:
+        client.start(SESSION)
+        text = r"observation/position: expected float32 \(3,\), got a list: send an array"
+        with pytest.raises(ServiceError, match=text):
+            client.tick(SESSION, codec.encode({"observation": {"position": [1.0, 2.0, 3.0]}}))
+
+
 @pytest.mark.parametrize("port", [0, 1], ids=["tcp", "http"])
 @pytest.mark.parametrize("knows_spec", [True, False], ids=["model's spec", "buffer's spec"])
 @pytest.mark.parametrize(

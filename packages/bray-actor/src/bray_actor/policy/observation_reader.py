@@ -100,6 +100,8 @@ def _filled(tree: Nested, spec: Nested, path: str) -> Nested:
     kind = type(tree)
     if kind in _PLAIN and isinstance(spec, ArraySpec):
         return json_fit.fit(tree, spec, path)
+    if kind in (list, tuple) and isinstance(spec, ArraySpec):
+        raise SpecError(f"{path}: expected {spec}, got a list: send an array of the codec, or JSON")
     if kind is dict and isinstance(spec, dict):
         for name, value in tree.items():
             if type(value) is not np.ndarray and name in spec:

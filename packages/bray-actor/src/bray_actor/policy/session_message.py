@@ -72,7 +72,7 @@ def check_flags(message: dict[str, Any]) -> None:
     """
     others = sorted(set(message) - _END_KEYS, key=str)
     if others and not {"terminated", "truncated"} & set(message):
-        wanted = "expected terminated (the rules ended the episode) or truncated (something else did)"
+        wanted = "expected terminated (by the rules) or truncated (by something else)"
         raise ServiceError("bad_request", f"body: {wanted}, got {reprlib.repr(others)}")
 
 
