@@ -11,7 +11,7 @@ from bray_actor import PolicyActor, PolicyConfig
 from bray_actor.gamecores.gamecore import play
 from bray_actor.spaces import spec_of, to_action, to_arrays
 from bray_core import codec, nested
-from bray_core.errors import ConfigError
+from bray_core.errors import ConfigError, SpecError
 from bray_core.protocols import Answer
 from bray_server import ServerThread
 
@@ -86,6 +86,14 @@ def test_nested_actions_are_the_values_of_the_space_that_they_were_made_of() -> 
 def test_what_is_no_action_is_refused(space: Any, action: Any) -> None:
     with pytest.raises(ConfigError, match="action: expected one of"):
         to_action(space, action)
+
+
+def test_whole_numbers_that_the_spaces_type_cannot_hold_are_refused() -> None:
+    """An int64 board in a Box of uint8: 300 would be 44."""
+    board = spaces.Dict(board=spaces.Box(0, 255, (2,), np.uint8))
+    assert to_arrays(board, {"board": np.array([200, 1])})["board"].tolist() == [200, 1]
+    with pytest.raises(SpecError, match="expected uint8 as the space says, got 300: let the space"):
+        to_arrays(board, {"board": np.array([300, 1])})
 
 
 def test_actions_are_checked() -> None:

@@ -255,7 +255,8 @@ def to_arrays(space: Any, value: Any) -> Nested:
     """Return a value of a space as arrays of its spec, or a batch of values likewise.
 
     Raises:
-        SpecError: the action has fractions where the space has whole numbers.
+        SpecError: there are fractions where the space has whole numbers, or numbers that its type
+            cannot hold.
     """
     spaces = import_gymnasium().spaces
     if isinstance(space, spaces.Dict):
@@ -267,8 +268,38 @@ def to_arrays(space: Any, value: Any) -> Nested:
         raise SpecError(f"environment: observation: expected whole numbers, got {given.dtype}")
     if isinstance(space, spaces.Discrete):
         return np.asarray(given.astype(np.int64, copy=False) - space.start)
+    if may_overflow(given.dtype, space.dtype):
+        check_overflow(given, space.dtype, "environment: observation")
     array = given.astype(space.dtype, copy=False)
     return array - space.start if isinstance(space, spaces.MultiDiscrete) else array
+
+
+def may_overflow(dtype: Any, into: Any) -> bool:
+    """Return whether a cast can turn a number into another; floats beyond float32 are looked at."""
+    if into.kind == "f":
+        return bool(into.itemsize < 4 and dtype != into)
+    return not np.can_cast(dtype, into)
+
+
+def check_overflow(array: Any, dtype: Any, path: str) -> None:
+    """Refuse numbers that a cast would turn into others: 200 is −56 as int8.
+
+    Args:
+        array: What the environment told.
+        dtype: What its space says.
+        path: Its name, for messages.
+
+    Raises:
+        SpecError: there are some; names the first.
+    """
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    wrong = ~np.isfinite(cast) if dtype.kind == "f" else cast != array
+    if wrong.any():
+        raise SpecError(
+            f"{path}: expected {dtype} as the space says, got {array[wrong][0]}: let the space "
+            f"say {array.dtype}"
+        )
 
 
 def to_action(space: Any, value: Nested) -> Any:

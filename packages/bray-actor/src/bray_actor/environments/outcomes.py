@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from bray_actor.environments.finite import are_ordinary, check_finite, check_reward, shown
+from bray_actor.spaces import check_overflow, may_overflow
 from bray_core.errors import SpecError
 
 _STEP = "observation, reward, terminated, truncated, info"
@@ -106,7 +107,7 @@ def at_a_glance(space: Any) -> Callable[[Any], bool]:
 def _array_at_a_glance(shape: tuple[int, ...], dtype: Any) -> Callable[[Any], bool]:
     known = map(np.dtype, "?" + np.typecodes["AllInteger"] + "efd")
     can_be_cast = (one for one in known if np.can_cast(one, dtype, "same_kind"))
-    fit = {one: one.kind == "f" for one in can_be_cast if not _may_overflow(one, dtype)}
+    fit = {one: one.kind == "f" for one in can_be_cast if not may_overflow(one, dtype)}
 
     def is_fit(seen: Any) -> bool:
         if type(seen) is not np.ndarray or seen.shape != shape:
@@ -135,29 +136,10 @@ def _check_array(space: Any, value: Any, path: str) -> None:
         )
     if array.dtype.kind == "f":
         check_finite(array, path)
-    if _may_overflow(array.dtype, space.dtype):
-        _check_overflow(array, space.dtype, path)
+    if may_overflow(array.dtype, space.dtype):
+        check_overflow(array, space.dtype, path)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         _check_category(space, array, path)
-
-
-def _may_overflow(dtype: Any, into: Any) -> bool:
-    """Return whether a cast can turn a number into another; floats beyond float32 are looked at."""
-    if into.kind == "f":
-        return bool(into.itemsize < 4 and dtype != into)
-    return not np.can_cast(dtype, into)
-
-
-def _check_overflow(array: Any, dtype: Any, path: str) -> None:
-    """Refuse numbers that a cast would turn into others: 200 is −56 as int8."""
-    with np.errstate(over="ignore"):
-        cast = array.astype(dtype)
-    wrong = ~np.isfinite(cast) if dtype.kind == "f" else cast != array
-    if wrong.any():
-        raise SpecError(
-            f"{path}: expected {dtype} as the space says, got {array[wrong][0]}: let the space "
-            f"say {array.dtype}"
-        )
 
 
 def _of_dtype(value: int, dtype: Any, otherwise: Any) -> Any:
