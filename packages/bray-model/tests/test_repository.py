@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from bray_core.codec import encode
+from bray_core.codec import decode, encode
 from bray_core.errors import (
     ConfigError,
     ExportError,
@@ -276,6 +276,65 @@ def test_sessions_follow_the_newest_export(exports, tmp_path, monkeypatch):
     _, word, model = sessions("c")
     assert (word, model.version) == ("goodbye", 3)
     assert first.version == 2, "a session of another actor goes on as it was"
+    repository.close()
+
+
+@pytest.mark.parametrize(
+    ("actor", "words"),
+    [
+        ({"name": "absent", "config": {}}, "actor 'absent': not installed"),
+        ({"name": "greeter", "config": {}}, "no word"),
+        (None, "its manifest names no actor"),
+    ],
+)
+def test_an_actor_that_cannot_be_made_leaves_sessions_with_the_one_before(
+    exports, tmp_path, monkeypatch, caplog, actor, words
+):
+    class Exacting:
+        @classmethod
+        def from_export(cls, config, model):
+            if "word" not in config:
+                raise ConfigError("actor.config: no word")
+            return lambda session: (session, config["word"], model)
+
+    entry = EntryPoint("greeter", "somewhere:Exacting", "bray.actors")
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Exacting)
+    monkeypatch.setattr(service_module, "entry_points", lambda group: [entry])
+
+    def serve(number, actor):
+        copy(exports / number, tmp_path / number)
+        manifest = tmp_path / number / "manifest.json"
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "actor": actor}))
+
+    serve("1", {"name": "greeter", "config": {"word": "hello"}})
+    repository = open_at(tmp_path)
+    sessions = service_of(repository, None)
+    serve("2", actor)
+    with caplog.at_level(logging.WARNING):
+        repository.scan()
+        _, word, model = sessions("a")
+        sessions("b")
+    assert (word, model.version) == ("hello", 1)
+    (said,) = (r.getMessage() for r in caplog.records if r.name.startswith("bray"))
+    assert said.startswith("constant version 2: sessions stay with the policy before: "), "once"
+    assert words in said
+    serve("3", {"name": "greeter", "config": {"word": "goodbye"}})
+    repository.scan()
+    _, word, model = sessions("c")
+    assert (word, model.version) == ("goodbye", 3)
+    repository.close()
+
+
+async def test_stateless_calls_follow_the_newest_export_whatever_its_inputs(exports, tmp_path):
+    copy(exports / "2", tmp_path / "e")
+    repository = open_at(tmp_path / "e")
+    service = service_of(repository, None)
+    assert decode(await service.tick(encode([ROW])))["outputs"] == [2.0]
+    copy(exports / "wider", tmp_path / "e")
+    repository.scan()
+    assert decode(await service.tick(encode([np.ones(3, np.float32)])))["version"] == 0
+    with pytest.raises(ServiceError, match=r"expected float32 \(3,\)"):
+        await service.tick(encode([ROW]))
     repository.close()
 
 

@@ -302,6 +302,28 @@ class ExportRepository:
             entry.model.close()
 
 
+class NewestModel:
+    """Stands for the newest model of a name, whatever its inputs: no session holds on to it.
+
+    Args:
+        repository: Holds the models.
+        name: Name of the model.
+    """
+
+    def __init__(self, repository: ExportRepository, name: str) -> None:
+        self._repository = repository
+        self._name = name
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs of the model that answers now."""
+        return self._repository.get(self._name).signature
+
+    async def infer(self, *inputs: Nested, batch: bool = False) -> Answer:
+        """Answer like `Model.infer`."""
+        return await self._repository.get(self._name).infer(*inputs, batch=batch)
+
+
 def _age(entry: _Entry) -> int:
     """Return the version that an export answers with: weights may have been published since."""
     return entry.model.version

@@ -12,6 +12,7 @@ import numpy as np
 from bray_core import codec, json_body, json_fit
 from bray_core.codec import encode
 from bray_core.errors import (
+    BrayError,
     CapacityError,
     CodecError,
     ConfigError,
@@ -23,7 +24,7 @@ from bray_core.json_body import JsonBody
 from bray_core.protocols import ActorProtocol
 from bray_model.model import Model
 from bray_model.serving.admin_pages import NoService
-from bray_model.serving.repository import ExportRepository, ServedModel
+from bray_model.serving.repository import ExportRepository, NewestModel, ServedModel
 from bray_model.serving.row_codec import RowCodec
 from bray_model.serving.several_actors import SeveralActors
 from bray_model.tree_spec import Leaves
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 _GROUP = "bray.actors"
 
-Served: TypeAlias = Model | ServedModel
+Served: TypeAlias = Model | ServedModel | NewestModel
 
 
 class ModelService:
@@ -185,7 +186,7 @@ def service_of(repository: ExportRepository, name: str | None) -> Service:
         name = repository.names[0]
     served = repository.get(name)
     if served.manifest.actor is None:
-        return make_service(served, None)
+        return ModelService(NewestModel(repository, name))
     return _NewestActors(repository, name)
 
 
@@ -206,7 +207,7 @@ class _Policies(Mapping[str, Callable[[str], ActorProtocol]]):
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (one for one in self._repository.names if self._actor(one))
+        return (one for one in self._repository.names if one in self._made or self._actor(one))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -219,23 +220,52 @@ class _Policies(Mapping[str, Callable[[str], ActorProtocol]]):
         }
 
     def _actor(self, name: str) -> Mapping[str, Any]:
+        if name in self._made:
+            return self._made[name].actor
         return self._repository.get(name).manifest.actor or {}
 
 
 class _NewestActors:
-    """Makes the actors of sessions, by the newest export of a name."""
+    """Makes the actors of sessions, by the newest export of a name whose actor can be made.
+
+    Of an export that comes later and whose actor cannot be made, sessions begin with the one
+    before, and the log says why.
+    """
 
     def __init__(self, repository: ExportRepository, name: str) -> None:
         self._repository = repository
         self._name = name
-        self._made = self._make()
-
-    def _make(self) -> tuple[ServedModel, Any]:
-        served = self._repository.get(self._name)
-        return served, make_service(served, served.manifest.actor)
+        self._seen = repository.get(name)
+        self._played = self._seen
+        self._make: Any = make_service(self._seen, self._seen.manifest.actor)
 
     def __call__(self, session: str) -> ActorProtocol:
-        if self._repository.get(self._name) is not self._made[0]:
-            self._made = self._make()  # its sessions could not go on with the new export
-        actor: ActorProtocol = self._made[1](session)
+        self._look()
+        actor: ActorProtocol = self._make(session)
         return actor
+
+    @property
+    def actor(self) -> Mapping[str, Any]:
+        """The actor that the next session gets, as its manifest has it."""
+        self._look()
+        return self._played.manifest.actor or {}
+
+    def _look(self) -> None:
+        newest = self._repository.get(self._name)
+        if newest is self._seen:  # or one with which its sessions go on
+            return
+        self._seen = newest
+        try:
+            if newest.manifest.actor is None:
+                raise ConfigError("its manifest names no actor")
+            self._make = make_service(newest, newest.manifest.actor)
+        except Exception as error:  # the boundary to an actor that others made
+            logger.warning(
+                "%s version %d: sessions stay with the policy before: %s",
+                self._name,
+                newest.version,
+                error,
+                exc_info=not isinstance(error, BrayError),
+            )
+            return
+        self._played = newest
