@@ -12,7 +12,7 @@ import pytest
 from bray_actor import Actor, Recorder, read_episode, recording
 from bray_actor.recording import LongEpisodeError
 from bray_core import codec, metrics
-from bray_core.errors import ConfigError, SpecError
+from bray_core.errors import ConfigError, ServiceError, SpecError
 from bray_server import Client, InProcessClient, ServerThread
 
 
@@ -250,3 +250,24 @@ async def test_sessions_share_a_bounded_memory(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
     again.close()
     assert all(read_episode(path).is_whole for path in again.files())
+
+
+async def test_a_start_that_is_refused_takes_no_memory(tmp_path: Path) -> None:
+    class Choosy(Echo):
+        async def start(self, body: bytes) -> bytes:
+            if body:
+                raise ServiceError("bad_request", "not so")
+            return body
+
+    recorder = Recorder(tmp_path, max_memory_bytes=1000)
+    make = recorder.record(Choosy)
+    for number in range(10):
+        with pytest.raises(ServiceError):
+            await make(f"refused-{number}").start(b"a" * 400)
+    actor = make("played")
+    await actor.start(b"")
+    await actor.tick(b"a" * 200)
+    await actor.end(b"")
+    recorder.close()
+    (episode,) = (read_episode(path) for path in recorder.files())
+    assert (episode.session, len(episode.requests), episode.is_whole) == ("played", 3, True)

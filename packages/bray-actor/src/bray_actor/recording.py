@@ -284,7 +284,12 @@ class _Recorded:
         self._is_whole = True
 
     async def start(self, body: bytes) -> bytes:
-        return await self._note("start", body, self._actor.start)
+        try:
+            return await self._note("start", body, self._actor.start)
+        except BaseException:  # there is no session then, and nobody ends it
+            self._memory.release(self._size)
+            self._requests, self._size = [], 0
+            raise
 
     async def tick(self, body: bytes) -> bytes:
         return await self._note("tick", body, self._actor.tick)
