@@ -79,7 +79,7 @@ def test_a_drain_ends_within_its_deadline(launch: Launch) -> None:
             client.tick("never ended", b"")
 
 
-def test_a_second_signal_ends_it_at_once(launch: Launch) -> None:
+def test_a_second_signal_ends_it_at_once(launch: Launch, capfd: pytest.CaptureFixture[str]) -> None:
     process, addresses = launch("Counter", http_port=0, drain_s=60.0)
     pages = connected(addresses[1])
     with closing(pages), Client(addresses[1]) as client:
@@ -88,6 +88,7 @@ def test_a_second_signal_ends_it_at_once(launch: Launch) -> None:
         wait_until_draining(pages)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+    assert capfd.readouterr().err == "", "no traceback of what was waited for"
 
 
 @pytest.mark.parametrize("service", ["Echo", "Counter"])

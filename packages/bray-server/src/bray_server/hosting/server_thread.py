@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -150,9 +151,13 @@ def until_signal(
         (second if first.is_set() else first).set()
 
     def close() -> None:
-        if lame_duck is not None and received[0] == signal.SIGTERM:
-            lame_duck()
-        stop()
+        try:
+            if lame_duck is not None and received[0] == signal.SIGTERM:
+                lame_duck()
+            stop()
+        except CancelledError:
+            if not second.is_set():  # else the process ends, and the event loop before it
+                raise
 
     numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
