@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bray_buffer import Buffer, BufferConfig
+from bray_buffer import Buffer, BufferConfig, ReplayConfig, make_buffer
 from bray_buffer.queue.segment_batcher import SegmentBatcher
 from bray_buffer.time_axis import TimeAxis
 from bray_core import nested
@@ -105,9 +105,16 @@ def test_what_cannot_be_masked_is_refused(leaves, message):
         Buffer(nested.spec(leaves), BufferConfig(batch_size=1, mask=True))
 
 
-@pytest.mark.parametrize("settings", [{"batch_size": 1}, {"batch_steps": 2}])
-def test_lengths_beyond_the_leaves_are_refused(settings):
-    buffer = Buffer(nested.spec(ragged(1)), BufferConfig(**settings))
+@pytest.mark.parametrize(
+    "config",
+    [
+        BufferConfig(batch_size=1),
+        BufferConfig(batch_steps=2),
+        ReplayConfig(unit="segment", capacity=8, batch_size=1),
+    ],
+)
+def test_lengths_beyond_the_leaves_are_refused(config):
+    buffer = make_buffer(nested.spec(ragged(1)), config)
     for length, message in (
         (T + 1, f"expected {T} steps at most, .* got 5"),
         (0, "1 step or more"),

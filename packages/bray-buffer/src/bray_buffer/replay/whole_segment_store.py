@@ -10,6 +10,7 @@ from bray_buffer.replay.columns import reserve_rows
 from bray_buffer.replay.protocols import Slots, SlotSampler
 from bray_buffer.replay.replay_config import ReplayConfig
 from bray_buffer.replay.step_ring import StepRing
+from bray_buffer.segment_lengths import SegmentLengths, is_scalar_length
 from bray_buffer.segment_rows import as_rows
 from bray_core.errors import ConfigError
 from bray_core.layout import Block, Layout, Packed
@@ -33,6 +34,7 @@ class WholeSegmentStore:
     def __init__(self, layout: Layout, config: ReplayConfig, sampler: SlotSampler) -> None:
         self.capacity = config.capacity
         self.record = layout
+        self._lengths = SegmentLengths(layout) if is_scalar_length(layout) else None
         self._sampler = sampler
         self.ring = StepRing(config.capacity)
         self._has_keys = config.sampler == "prioritized"
@@ -44,7 +46,10 @@ class WholeSegmentStore:
 
     def read(self, segment: Packed | Nested) -> list[Block]:
         """Return the segments of one argument of a push, checked."""
-        return list(as_rows(self.record, segment))
+        rows = as_rows(self.record, segment)
+        if self._lengths is not None:
+            self._lengths.of(rows)
+        return list(rows)
 
     def count(self, segment: Block) -> int:
         """Return 1."""
