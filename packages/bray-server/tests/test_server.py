@@ -4,10 +4,12 @@ import asyncio
 import gc
 import json
 import socket
+import sys
 import urllib.error
 import urllib.request
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -117,6 +119,61 @@ def test_user_errors_are_answered(client: Client) -> None:
     with pytest.raises(ServiceError, match="ValueError: no end"):
         client.end("s", b"fail")
     assert code_of(client.tick, "s", b"") == "unknown_session"
+
+
+class Quitter:
+    """Leaves the process, or so it says, in whatever it is asked with a body."""
+
+    def __init__(self, session: str) -> None: ...
+
+    async def start(self, body: bytes) -> bytes:
+        return await self.tick(body)
+
+    async def tick(self, body: bytes) -> bytes:
+        if body == b"later":
+            await asyncio.sleep(0)
+        if body:
+            sys.exit(3)
+        return b""
+
+    end = start
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "http"])
+@pytest.mark.parametrize("body", [b"now", b"later"])
+def test_a_service_that_exits_ends_its_request_and_no_other(scheme: str, body: bytes) -> None:
+    server = ServerThread(Quitter, tcp_port=0, http_port=0)
+    address = server.addresses[0 if scheme == "tcp" else 1]
+    with closing(server), Client(address, timeout_s=10) as client:
+        told = "service_error: SystemExit: 3"
+        with pytest.raises(ServiceError, match=told):
+            client.start("s", body)
+        client.start("s")
+        for _ in range(3):  # by the long way and by the short one
+            with pytest.raises(ServiceError, match=told):
+                client.tick("s", body)
+            assert client.tick("s", b"") == b""
+        with pytest.raises(ServiceError, match=told):
+            client.end("s", body)
+    one: Any = Quitter("")
+    for service in (_Calls(one.tick), _CallsTogether(one.tick)):
+        server = ServerThread(service, tcp_port=0, http_port=0)
+        address = server.addresses[0 if scheme == "tcp" else 1]
+        with closing(server), Client(address, timeout_s=10) as client:
+            for _ in range(3):
+                with pytest.raises(ServiceError, match=told):
+                    client.call(body)
+                assert client.call(b"") == b""
+
+
+class _Calls:
+    def __init__(self, tick: Callable[[bytes], Awaitable[bytes]]) -> None:
+        self.tick = tick
+
+
+class _CallsTogether(_Calls):
+    async def ticks(self, bodies: Sequence[bytes]) -> list[bytes]:
+        return [await self.tick(body) for body in bodies]
 
 
 def test_a_tick_has_a_deadline(client: Client) -> None:

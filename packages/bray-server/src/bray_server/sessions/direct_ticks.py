@@ -104,7 +104,7 @@ class DirectTicks:
         except asyncio.CancelledError:
             spare.renew()
             return sessions.fail(entry, session, cancelled(), received_s)
-        except Exception as error:  # noqa: BLE001  the request's edge: it becomes a reply
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the request's edge: a reply
             spare.renew()
             return sessions.fail(entry, session, error, received_s)
         except BaseException:

@@ -106,7 +106,7 @@ class GroupedRequests:
             if len(replies) != len(bodies):
                 raise ValueError(f"expected {len(bodies)} replies, got {len(replies)}")
             return replies
-        except Exception as error:  # noqa: BLE001  the requests' edge: it becomes their reply
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the requests' edge: replies
             return [self._sessions.refusal(error, b"")] * len(bodies)
 
     async def _pages(self, requests: Sequence[PageRequest]) -> Sequence[PageReply | ServiceError]:

@@ -158,7 +158,7 @@ class Sessions:
                 raise not_bytes(reply)
             metrics.bytes_out += len(reply)
             return reply
-        except Exception as error:  # noqa: BLE001  the request's edge: it becomes a reply
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the request's edge: a reply
             failure = self.refusal(error, session)
             metrics.count_error(failure.code)
             return failure
@@ -213,7 +213,7 @@ class Sessions:
         return reply
 
     def fail(
-        self, entry: OpenSession, session: bytes, error: Exception, received_s: float
+        self, entry: OpenSession, session: bytes, error: BaseException, received_s: float
     ) -> ServiceError:
         """Count a tick that failed, and return the error that answers it.
 
@@ -256,7 +256,7 @@ class Sessions:
         """
         try:
             reply = await going
-        except Exception as error:  # noqa: BLE001  the request's edge: it becomes a reply
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the request's edge: a reply
             return self.fail(entry, session, error, received_s)
         except BaseException:
             self.leave(entry, received_s)
@@ -377,8 +377,11 @@ class Sessions:
     ) -> Coroutine[Any, Any, bytes]:
         return with_deadline(work, self._limits.tick_timeout_s, waits)
 
-    def refusal(self, error: Exception, session: bytes) -> ServiceError:
+    def refusal(self, error: BaseException, session: bytes) -> ServiceError:
         """Log the user's exception, and return the error reply for it.
+
+        A `SystemExit` is one of them: let through, it would end the event loop, and leave a process
+        behind that answers nobody.
 
         The reply is a new error: the raised one holds its stack frames, and so the request's body,
         until the garbage collector comes.
@@ -446,7 +449,7 @@ class Sessions:
                 continue
             try:
                 await with_deadline(abort(reason), self._limits.tick_timeout_s)
-            except Exception as error:  # noqa: BLE001  the user's code, of a session that is gone
+            except (Exception, SystemExit) as error:  # noqa: BLE001  code of a user, whose session is gone
                 self._log.error(f"session {_text(session)!r}: abort failed: {error}", error)
 
 
