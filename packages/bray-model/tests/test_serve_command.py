@@ -28,7 +28,7 @@ import trustme
 
 from bray_core.cli import main
 from bray_core.codec import decode, encode
-from bray_core.errors import ServiceError
+from bray_core.errors import ConfigError, ServiceError
 from bray_model import Model, ModelConfig
 from bray_model.export.quantize import quantize
 from bray_model.export_files.agent_file import pack_agent
@@ -37,6 +37,7 @@ from bray_model.serving import serving_processes
 from bray_model.serving.infer_request import MAX_REPLY_BYTES
 from bray_model.serving.serve_example import example, played_by
 from bray_model.serving.serve_options import OTHER_LIMITS, SERVER_LIMITS
+from bray_model.serving.session_recording import record_share
 from bray_server import Client, Limits
 
 # Runs the command, then tells which heavy modules the process has loaded.
@@ -301,11 +302,21 @@ def test_a_port_in_use_names_the_option(exported, capsys, option):
         (["--backend=onnx"], "backend: expected one of auto, int8, "),
         (["--device=gpu"], "device: expected one of cpu, cuda, got 'gpu'"),
         (["--max-batch-size=0"], "max_batch_size: expected 1 or more, got 0"),
+        (["--context-length=99"], "--context-length: expected to be left out: "),
+        (["--precision=bf16"], "is no language model"),
     ],
 )
 def test_serve_refuses_bad_options(exported, capsys, arguments, message):
     assert main(["serve", str(exported[0]), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_recording_into_what_is_no_folder_is_refused(tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    message = re.escape(f"--record-folder: cannot write into {taken}: ")
+    with pytest.raises(ConfigError, match=message):
+        record_share(lambda session: None, share=0.5, folder=taken, max_files=1)
 
 
 def test_serve_with_an_actor_that_is_not_installed(export_copy, capsys):

@@ -39,6 +39,7 @@ def _serve(options: argparse.Namespace) -> int:
 
         serve_text(options, text)
         return 0
+    serve_options.check_no_language_options(options)
     named = options.path
     with unpacked(named) as options.path:
         options.packed = None if options.path == named else named

@@ -52,6 +52,7 @@ OTHER_LIMITS: Mapping[str, tuple[float, str]] = {
 }
 TEXT_DEFAULTS: Mapping[str, float] = {"max_body_bytes": 4 * 1024**2, "tick_timeout_s": 600.0}
 """Defaults that differ for a language model: its requests are short, and an answer takes time."""
+_LANGUAGE_OPTIONS = ("context_length", "cache_bytes", "precision")
 _FORWARDED = (
     "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
     "lame_duck_s", "record_share", "record_folder", "record_files",
@@ -214,6 +215,16 @@ def check_options(options: argparse.Namespace) -> None:
             raise ConfigError(f"{option}: expected more than 0, got {getattr(options, name)}")
     server_limits(options)
     _check_host(options)
+
+
+def check_no_language_options(options: argparse.Namespace) -> None:
+    """Refuse what only a language model has, where none is served. Raises ConfigError."""
+    for name in _LANGUAGE_OPTIONS:
+        if getattr(options, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(
+                f"{option}: expected to be left out: {options.path} is no language model"
+            )
 
 
 def _check_host(options: argparse.Namespace) -> None:

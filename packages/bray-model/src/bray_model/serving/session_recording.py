@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bray_core.errors import ConfigError, NotFoundError
+from bray_core.files.output_file import check_output_folder
 from bray_server.sessions.services import Service, sort_service
 
 _GROUP = "bray.recorders"
@@ -28,7 +29,7 @@ def record_share(
         max_files: Number of files beyond which the oldest is deleted.
 
     Raises:
-        ConfigError: the service has no sessions.
+        ConfigError: the service has no sessions, or nothing can be written into the folder.
         NotFoundError: no installed package brings a recorder.
     """
     if not share:
@@ -39,6 +40,7 @@ def record_share(
             "--record-share: expected a served policy whose actor answers sessions, got a bare "
             "model: leave the option out, or name one with --model"
         )
+    check_output_folder("--record-folder", folder)
     recorder = _recorder_class()(folder, share=share, max_files=max_files, max_waiting=_MAX_WAITING)
     recorded: Service = recorder.record(sessions)
     return recorded, recorder.close
