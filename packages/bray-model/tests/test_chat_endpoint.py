@@ -1,6 +1,7 @@
 """The endpoint as the official `openai` client sees it, with a model that follows a script."""
 
 import asyncio
+import dataclasses
 import json
 import threading
 import time
@@ -125,6 +126,21 @@ async def test_several_answers_and_plain_completions():
             texts[chunk.choices[0].index] += chunk.choices[0].text
         assert sorted(texts.values()) == ["e", "f"]
         assert model.requests[-1].prompt_ids == (65, 66)
+
+
+async def test_cached_tokens_are_a_part_of_the_prompt():
+    """Clients subtract them from `prompt_tokens`, which counts the prompt of `n` answers once."""
+    async with serving(["a"] * 4) as (client, model, *_):
+        shared = iter([0, 5, 2, 3])  # each prompt's second answer shares what the first computed
+        complete = model.complete
+
+        async def sharing(request):
+            return dataclasses.replace(await complete(request), num_shared=next(shared))
+
+        model.complete = sharing
+        reply = await client.completions.create(model="scripted", prompt=["first", "two"], n=2)
+        assert reply.usage.prompt_tokens == 8
+        assert reply.usage.prompt_tokens_details.cached_tokens == 2
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

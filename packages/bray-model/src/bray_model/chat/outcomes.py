@@ -92,7 +92,12 @@ class Answered:
         """Return how many tokens were read and sampled."""
         read = sum(len(prompt.ids) for prompt in self.job.prompts)
         sampled = sum(len(choice.completion) for choice in self.choices)
-        shared = sum(choice.completion.num_shared for choice in self.choices)
+        # The answers to one prompt share it: what none of them had to compute was there before.
+        size = len(self.choices) // len(self.job.prompts)
+        shared = sum(
+            min(choice.completion.num_shared for choice in self.choices[first : first + size])
+            for first in range(0, len(self.choices), size)
+        )
         return {
             "prompt_tokens": read,
             "completion_tokens": sampled,
