@@ -78,7 +78,8 @@ class Cluster:
         old, self.store = self.store, None
         for relay in old._relays._relays.values():  # as Ray does: their owner is gone
             relay.kill()
-        old._board.close()
+        if old._began.is_set():
+            old._board.close()
 
     def store_stamp(self):
         return self.store.stamp() if self.store._began.is_set() else None
@@ -275,6 +276,22 @@ def test_publishing_to_a_store_that_died_is_repeated(make):
     cluster.kill_store()
     assert one.publish(weights(2)) == WeightsStamp(2, 2, 2)
     assert cluster.store.stamp() == WeightsStamp(2, 2, 2)
+
+
+def test_publishing_goes_on_where_the_new_store_dies_too(make, monkeypatch):
+    cluster = make()
+    one = cluster.replica(stamp=cluster.stamp)
+    call = Link.call
+    deaths = iter(range(2))
+
+    def dying(link, method, *args, **options):
+        if method == "put" and next(deaths, None) is not None:
+            cluster.kill_store()
+        return call(link, method, *args, **options)
+
+    monkeypatch.setattr(Link, "call", dying)
+    assert one.publish(weights(2)) == WeightsStamp(1, 1, 1)
+    assert cluster.store.stamp() == WeightsStamp(1, 1, 1)
 
 
 def test_without_shared_memory_replicas_wait_at_the_store_or_their_relay(make, monkeypatch):

@@ -152,12 +152,22 @@ class ModelReplica:
             self._link.call("put", stamp, block, self._id, timeout_s=_PUBLISH_S)
         except WorkerLostError:
             logger.warning("model %s: its store died; publishing again", self.model.name)
-            self._link.wait_ready(_PUBLISH_S)
             self._update_again(stamp, block)
         self._apply(stamp, block)
         return stamp
 
     def _update_again(self, stamp: WeightsStamp, block: Block) -> None:
+        """Give the weights to the store that takes a dead one's place; that one may die, too."""
+        deadline = time.monotonic() + _PUBLISH_S
+        while True:
+            self._link.wait_ready(_PUBLISH_S)
+            try:
+                return self._put_again(stamp, block)
+            except WorkerLostError:
+                if time.monotonic() >= deadline:
+                    raise
+
+    def _put_again(self, stamp: WeightsStamp, block: Block) -> None:
         try:
             self._link.call("put", stamp, block, self._id, timeout_s=_PUBLISH_S)
         except ConfigError:
