@@ -268,6 +268,30 @@ def test_on_ray_it_starts_the_trainer_and_watches(
         loop(run, broken, Goal(max_frames=100), [1.0])()
 
 
+def test_on_ray_a_source_that_fails_leaves_the_frames_that_the_trainer_saves(
+    run: bray.Run, parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def poll() -> Played:
+        if parts.did.count("wait") == 3:
+            raise ValueError("the environment broke")
+        return played()
+
+    played = parts.poll
+    monkeypatch.setattr(parts, "poll", poll)
+    monkeypatch.setattr(bray.Run, "is_local", False)
+    with pytest.raises(ValueError, match="the environment broke"):
+        loop(run, parts, Goal(max_frames=100), [1.0])()
+    assert parts.did == ["start", "wait", "wait", "wait", "stop"]
+    progress = parts.checkpoints / "progress.json"
+    assert json.loads(progress.read_text())["frames"] == 20
+    broken = Parts(parts.checkpoints)
+    broken.fails_at = 3
+    monkeypatch.setattr(broken, "write", lambda: None)
+    with pytest.raises(ValueError, match="the trainer broke"):
+        loop(run, broken, Goal(max_frames=100), [1.0])()
+    assert json.loads(progress.read_text())["frames"] == 20, "it saves nothing"
+
+
 def test_on_ray_a_trainer_lost_just_before_the_end_leaves_what_it_published(
     run: bray.Run,
     parts: Parts,

@@ -14,6 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -134,6 +135,8 @@ class Loop:
             except BaseException as error:
                 if isinstance(error, KeyboardInterrupt) or self._run.callbacks.has_failed:
                     self._save(is_ending=True)
+                elif not self._run.is_local:
+                    self._keep_what_ray_saves()
                 raise
             self._advance.end()
             self._keep_state()
@@ -200,6 +203,16 @@ class Loop:
         for name, _ in sorted(self._checkpoints - before):
             written = SavedCheckpoint(path=folder / name, frames=self._state.frames)
             self._run.callbacks.checkpoint(written)
+
+    def _keep_what_ray_saves(self) -> None:
+        """Write how far a run on Ray that fails has come, if its trainer still saves a checkpoint.
+
+        The trainer goes by itself: it knows nothing of an error of the source or an evaluation.
+        """
+        with suppress(Exception):  # the launch ends with an error already
+            self._advance.end()
+        if checkpoints_in(self._run.experiment.checkpoints) != self._checkpoints:
+            self._keep_state()
 
     @property
     def _elapsed_s(self) -> float:
