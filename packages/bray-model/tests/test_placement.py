@@ -413,3 +413,16 @@ def test_nonsense_is_refused(make):
         make("workers", 0)
     with pytest.raises(ConfigError, match="num_workers=2: placement 'caller' has no workers"):
         make("caller", 2)
+
+
+def test_an_inference_worker_that_does_not_come_back_is_told_with_the_time(monkeypatch):
+    from bray_model import remote
+
+    def get(name):
+        raise DeadlineError(f"pool {name}: no answer within 0.0967 s")
+
+    monkeypatch.setattr(remote.WorkerPool, "get", get)
+    monkeypatch.setattr(remote, "_REPLACED_S", 0.0)
+    message = "^model 'demo': inference worker 1 is not back after 0 s: does the cluster still have"
+    with pytest.raises(WorkerLostError, match=message):
+        remote._Link(None, "demo").worker(1)

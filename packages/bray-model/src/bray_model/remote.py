@@ -234,7 +234,9 @@ class _Link:
                 self._workers = None
                 if time.monotonic() > deadline:
                     raise WorkerLostError(
-                        f"model {self._model!r}: inference worker {index} is not back: {error}"
+                        f"model {self._model!r}: inference worker {index} is not back after "
+                        f"{_REPLACED_S:g} s: does the cluster still have a node for it, or is that "
+                        "one too busy to start it?"
                     ) from error
             except NotFoundError:
                 raise ClosedError(f"model {self._model!r}: closed") from None
