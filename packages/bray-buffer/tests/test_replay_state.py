@@ -63,6 +63,23 @@ def test_a_restored_replay_draws_the_same(kind, sampler, pushed, tmp_path):
     assert go_on(again, pushed, kind, 100) == go_on(store, pushed, kind, 100)
 
 
+def test_a_replay_with_a_rate_goes_on_from_one_without(pushed, tmp_path):
+    """A trial that began in one process, where turns keep the rate, goes on on Ray."""
+
+    def made(**rate) -> ReplayBuffer:
+        config = ReplayConfig(batch_size=8, min_size=16, **KINDS["transition"], **rate)
+        return ReplayBuffer(nested.spec(pushed("transition", 0)), config)
+
+    store = made()
+    store.push(*(pushed("transition", number) for number in range(0, 90, 6)))
+    store.save(tmp_path / "replay")
+    again = made(samples_per_insert=8.0, error_margin=64.0)
+    again.load(tmp_path / "replay")
+    again.load_state_dict(json.loads(json.dumps(store.state_dict())))
+    assert again.stats()["pushed"] == store.stats()["pushed"]
+    again.pop(0)  # at once: neither side of the rate is behind
+
+
 def test_a_smaller_replay_keeps_the_newest_with_their_priorities(tmp_path, steps):
     def sized(capacity: int) -> ReplayBuffer:
         config = ReplayConfig(

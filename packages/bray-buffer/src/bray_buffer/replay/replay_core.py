@@ -156,19 +156,22 @@ class ReplayCore:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there. Raises SpecError if it is the state of something else."""
+        """Go on from there. Raises SpecError if it is the state of something else.
+
+        A state without a rate, such as of a local run that goes on on Ray, leaves the rate as
+        `load` has balanced it.
+        """
         try:
             counts = {name: int(state["counts"][name]) for name in self.counts}
             draws = state["draws"]
-            limiter = state["limiter"] if self._limiter is not None else {}
             if isinstance(self._sampler, PrioritizedSampler):
                 self._sampler.set_beta(float(state["beta"]))
                 self._sampler.largest = float(state["largest"])
         except (KeyError, TypeError, ValueError) as error:
             raise SpecError(f"state: not of such a replay: {error!r}") from error
         self._draws.load_state_dict(draws)
-        if self._limiter is not None:
-            self._limiter.load_state_dict(limiter)
+        if self._limiter is not None and "limiter" in state:
+            self._limiter.load_state_dict(state["limiter"])
         self.counts = counts
 
     def save(self, path: Path) -> None:
