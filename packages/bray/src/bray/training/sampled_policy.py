@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from bray.goal import Goal, Outcome
 from bray.run import Run
@@ -152,7 +152,7 @@ class SampledPolicy(RecordedPolicy[C]):
         curriculum = RunCurriculum(run, self.parts.source.curriculum)
         if play is None:
             make = partial(
-                self.runner,
+                self._located().runner,
                 learner.model,
                 learner.buffer,
                 seed,
@@ -182,6 +182,16 @@ class SampledPolicy(RecordedPolicy[C]):
                 seed=seed,
             )
         return simulators, evaluate, simulators.lines()
+
+    def _located(self) -> Self:
+        """Return it with absolute paths of the environment's files.
+
+        A worker on a cluster that was started elsewhere has another working directory.
+        """
+        source = self.parts.source
+        found = source.located()
+        source = replace(source, environment=found.environment, wrappers=found.wrappers)
+        return type(self)(replace(self.parts, source=source))
 
     def gamecore_play(self, told: Spaces | None, seed: int) -> GamecorePlay:
         """Return what the gamecores play, but for how the policy answers them."""
