@@ -48,6 +48,13 @@ CASES = {
         PPO + "sources: {gym: {environment: CartPole-v1, actor: x}}\nactors: {y: {}}",
         "2: sources.gym.actor: expected the name of an actor, one of y, got 'x'",
     ),
+    "two sources of matches": (
+        PPO + "sources:\n  x: {kind: matches, environment: 'bray:tic-tac-toe'}\n"
+        "  y: {kind: matches, environment: 'bray:connect-four'}",
+        "4: sources.y: expected one source of kind matches, got sources.x, too: a trial keeps the "
+        "results and versions of one league; let one environment draw the variation of a game as "
+        "it resets, and train another game in a trial of its own",
+    ),
     "an actor without a source": (
         PPO + GYM.replace("num_envs", "actor: x, num_envs") + "actors:\n  x: {}\n  y: {}",
         "5: actors.y: no source has it: name it there, or remove it",

@@ -50,6 +50,7 @@ class Wiring:
         self._wire_agents()
         for name in self._written.names("source"):
             self._wire_source(name)
+        self._check_matches()
         self._check_actors()
         self._check_models()
         self._check_players()
@@ -242,6 +243,17 @@ class Wiring:
                 f"sources.{name}.agents",
                 f"expected one agent, got {', '.join(playing)}: one agent plays an environment of "
                 f"kind {kind}; games of several are of kind agents or matches",
+            )
+
+    def _check_matches(self) -> None:
+        """Refuse a second source of matches: a trial has one file for the league of one."""
+        first, *others = [n for n, kind in self._wires.kinds.items() if kind == "matches"] or [""]
+        for name in others:
+            self._written.refuse(
+                f"sources.{name}",
+                f"expected one source of kind matches, got sources.{first}, too: a trial keeps the "
+                "results and versions of one league; let one environment draw the variation of a "
+                "game as it resets, and train another game in a trial of its own",
             )
 
     # What leads nowhere.
