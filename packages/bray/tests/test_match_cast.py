@@ -12,7 +12,7 @@ import pytest
 from toy_matches import SIDES, ToyBuffer, learner_seat, result
 
 from bray.games.match_cast import MatchCast
-from bray.games.match_scores import pair_scores
+from bray.games.match_scores import game_score, pair_scores
 from bray.games.pairings import Opponent, Pairings
 from bray.games.scripted_model import ScriptedModel
 from bray.games.sides import sides_of
@@ -189,3 +189,16 @@ def test_sides_are_compared_by_the_mean_of_their_agents_and_in_pairs() -> None:
     returns = {"a": 1.0, "b": 2.0, "c": 1.5}  # d never took part
     scores = pair_scores(GameResult(seats, returns, {}), sides)
     assert scores == [("x", "y", 0.5), ("x", "z", 1.0), ("y", "z", 1.0)]
+
+
+def test_the_scores_of_a_simulator_decide_a_match_whatever_the_returns_are() -> None:
+    sides = {"red": ("a", "b"), "blue": ("c",)}
+    seats = {"a": "x", "b": "x", "c": "y"}
+    returns = {"a": 9.0, "b": 9.0, "c": 1.0}  # rewards for kills, of the side that lost
+    lost = GameResult(seats, returns, {}, {"a": 0.0, "c": 1.0})
+    assert pair_scores(lost, sides) == [("x", "y", 0.0)]
+    assert game_score(lost, "y", sides) == 1.0
+    drawn = GameResult(seats, returns, {}, {"a": 0.0, "b": 1.0, "c": 0.5})
+    assert pair_scores(drawn, sides) == [("x", "y", 0.5)]
+    untold = GameResult(seats, returns, {}, {"c": 1.0})  # of the other side nothing is known
+    assert pair_scores(untold, sides) == [("x", "y", 1.0)]

@@ -1,4 +1,4 @@
-"""Who has won a match of several sides, by what it brought them."""
+"""Who has won a match of several sides, by its simulator's scores or by what it brought them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,16 @@ class PairScore(NamedTuple):
     """Score of the one: 1 it won, 0.5 a draw, 0 the other won."""
 
 
-def side_returns(result: GameResult, sides: Sides) -> dict[str, float]:
-    """Return the mean return of each side's agents; one that never took part counts as 0."""
+def side_scores(result: GameResult, sides: Sides) -> dict[str, float]:
+    """Return what decides a match, by side: the mean of the scores that a simulator told of the
+    side's agents, if it told some of each side; else the mean of their returns, where an agent that
+    never took part counts as 0."""
+    told = {
+        side: [result.scores[agent] for agent in agents if agent in result.scores]
+        for side, agents in sides.items()
+    }
+    if all(told.values()):
+        return {side: math.fsum(scores) / len(scores) for side, scores in told.items()}
     return {
         side: math.fsum(result.returns.get(agent, 0.0) for agent in agents) / len(agents)
         for side, agents in sides.items()
@@ -30,7 +38,7 @@ def side_returns(result: GameResult, sides: Sides) -> dict[str, float]:
 
 
 def score_of(mine: float, other: float) -> float:
-    """Return 1 where the greater return is mine, 0.5 where both are equal but for rounding."""
+    """Return 1 where the greater number is mine, 0.5 where both are equal but for rounding."""
     if math.isclose(mine, other, rel_tol=1e-9, abs_tol=1e-12):
         return 0.5
     return float(mine > other)
@@ -43,10 +51,10 @@ def pair_scores(result: GameResult, sides: Sides) -> list[PairScore]:
         result: How the match ended.
         sides: Agents by side.
     """
-    returns = side_returns(result, sides)
+    decides = side_scores(result, sides)
     seats = {side: result.seats[agents[0]] for side, agents in sides.items()}
     return [
-        PairScore(seats[one], seats[other], score_of(returns[one], returns[other]))
+        PairScore(seats[one], seats[other], score_of(decides[one], decides[other]))
         for one, other in combinations(sides, 2)
     ]
 
@@ -68,9 +76,9 @@ def game_score(result: GameResult, seat: str, sides: Sides) -> float:
         sides: Agents by side.
 
     Returns:
-        1 where its return is greater than that of every other side, 0.5 where it shares the
-        greatest, else 0.
+        1 where its score, or else its return, is greater than that of every other side, 0.5 where
+        it shares the greatest, else 0.
     """
-    returns = side_returns(result, sides)
+    decides = side_scores(result, sides)
     mine = next(side for side, agents in sides.items() if result.seats[agents[0]] == seat)
-    return min(score_of(returns[mine], other) for side, other in returns.items() if side != mine)
+    return min(score_of(decides[mine], other) for side, other in decides.items() if side != mine)
