@@ -104,6 +104,17 @@ def test_export_is_quiet_and_replaces_an_older_one(tmp_path, capfd, caplog):
     assert [r for r in caplog.records if r.levelno >= logging.WARNING and r.name != "asyncio"] == []
 
 
+def test_an_export_has_the_name_that_it_is_given(tmp_path):
+    with (
+        Model(torch.nn.Linear(4, 2), np.zeros((1, 4), np.float32), name="hunter") as model,
+        model.clone() as clone,
+    ):
+        clone.export(tmp_path / "own")
+        clone.export(tmp_path / "told", name="hunter")
+    for folder, name in (("own", "hunter-v0"), ("told", "hunter")):
+        assert json.loads((tmp_path / folder / "manifest.json").read_text())["name"] == name
+
+
 class Noisy(torch.nn.Module):
     def forward(self, x):
         return {"sure": x, "drawn": x + torch.rand_like(x)}

@@ -15,6 +15,7 @@ from bray.best import BestVersion
 from bray.games.league_file import write_league
 from bray.goal import Goal
 from bray.retention import RetentionPolicy, prune, surplus
+from bray.training.deploy import export_best
 from bray_core.errors import CodecError, ConfigError
 from bray_core.trials.trial import Trial, clone
 from bray_model import Retention
@@ -138,6 +139,22 @@ def test_a_best_version_that_a_league_has_frozen_stays_pinned(tmp_path: Path) ->
     assert model.pinned == {3, 5}
     assert BestVersion(version=6, evaluation_return=12.0, frames=8).offer(tmp_path, model)
     assert model.pinned == {3, 6}
+
+
+def test_a_best_version_is_exported_under_the_name_of_its_model(tmp_path: Path) -> None:
+    with bray.init(tmp_path, "trial") as run:
+        model = run.model("hunter", torch.nn.Linear(4, 2), EXAMPLE)
+        weights = model.weights()[1]
+        model.publish(weights)
+        assert model.checkpoint() is not None
+        assert BestVersion(version=1, evaluation_return=1.0, frames=5).offer(
+            tmp_path / "trial", model
+        )
+        model.publish(weights)  # a newer one, which is worse
+        report = export_best(run, ppo.PPO, "hunter")
+    assert report is not None
+    assert report.version == 1
+    assert json.loads((report.path / "manifest.json").read_text())["name"] == "hunter"
 
 
 def test_a_best_version_that_was_deleted_counts_no_more(tmp_path: Path) -> None:

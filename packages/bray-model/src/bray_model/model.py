@@ -308,6 +308,7 @@ class Model:
         self,
         directory: str | Path,
         *,
+        name: str | None = None,
         actor: Mapping[str, Any] | None = None,
         random_outputs: Sequence[str] = (),
         tolerance: float | None = None,
@@ -316,6 +317,7 @@ class Model:
 
         Args:
             directory: Folder to make; an older export there is replaced when all went well.
+            name: Name that `bray serve` answers under; None: the model's own, of a clone its.
             actor: `{"name": ..., "config": {...}}`: what `bray serve` shall answer with.
             random_outputs: names of outputs that the module draws at random, or computes from
                 what it drew, such as `("outputs/action",)`: they are not compared.
@@ -339,7 +341,7 @@ class Model:
         return export(
             definition,
             Path(directory),
-            name=self.name,
+            name=name or self.name,
             actor=actor,
             weights=current.held(),
             random_outputs=random_outputs,

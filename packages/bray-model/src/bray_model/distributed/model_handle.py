@@ -177,13 +177,14 @@ class ModelHandle(Generic[H]):
         self,
         directory: str | Path,
         *,
+        name: str | None = None,
         actor: Mapping[str, Any] | None = None,
         random_outputs: Sequence[str] = (),
         tolerance: float | None = None,
     ) -> ExportReport:
         """Export this process's version; as `Model.export`."""
         return self._local().export(
-            directory, actor=actor, random_outputs=random_outputs, tolerance=tolerance
+            directory, name=name, actor=actor, random_outputs=random_outputs, tolerance=tolerance
         )
 
     def _attached(self) -> ModelAttachment:

@@ -51,11 +51,11 @@ def export_best(
     is_actor = answers_agents or algorithm.serves == "actor"
     actor = _actor(run, name, model, agents) if is_actor else None
     if version == model.version:
-        report: ExportReport = model.export(folder, actor=actor)
+        report: ExportReport = model.export(folder, name=name, actor=actor)
         return report
     chosen = model.clone(version)
     try:
-        report = chosen.export(folder, actor=actor)
+        report = chosen.export(folder, name=name, actor=actor)
     finally:
         chosen.close()
     return report
