@@ -48,12 +48,12 @@ CASES = {
         PPO + "sources: {gym: {environment: CartPole-v1, actor: x}}\nactors: {y: {}}",
         "2: sources.gym.actor: expected the name of an actor, one of y, got 'x'",
     ),
-    "two sources of matches": (
-        PPO + "sources:\n  x: {kind: matches, environment: 'bray:tic-tac-toe'}\n"
-        "  y: {kind: matches, environment: 'bray:connect-four'}",
-        "4: sources.y: expected one source of kind matches, got sources.x, too: a trial keeps the "
-        "results and versions of one league; let one environment draw the variation of a game as "
-        "it resets, and train another game in a trial of its own",
+    "matches of different learners": (
+        "trainers: {a: {algorithm: ppo}, b: {algorithm: ppo}}\ngoal: {agent: a}\nsources:\n"
+        "  x: {kind: matches, environment: 'bray:tic-tac-toe', agents: {'*': a}}\n"
+        "  y: {kind: matches, environment: 'bray:connect-four', agents: {'*': b}}",
+        "5: sources.y: expected the learners of sources.x, a, got b: a trial keeps one league, in "
+        "which they all play; train the others in a trial of their own",
     ),
     "an actor without a source": (
         PPO + GYM.replace("num_envs", "actor: x, num_envs") + "actors:\n  x: {}\n  y: {}",

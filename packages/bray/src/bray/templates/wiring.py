@@ -246,15 +246,23 @@ class Wiring:
             )
 
     def _check_matches(self) -> None:
-        """Refuse a second source of matches: a trial has one file for the league of one."""
+        """Refuse sources of matches of different learners: a trial has the file of one league."""
         first, *others = [n for n, kind in self._wires.kinds.items() if kind == "matches"] or [""]
         for name in others:
-            self._written.refuse(
-                f"sources.{name}",
-                f"expected one source of kind matches, got sources.{first}, too: a trial keeps the "
-                "results and versions of one league; let one environment draw the variation of a "
-                "game as it resets, and train another game in a trial of its own",
-            )
+            here, there = self._learning_in(name), self._learning_in(first)
+            if here and there and here != there:
+                self._written.refuse(
+                    f"sources.{name}",
+                    f"expected the learners of sources.{first}, {', '.join(sorted(there))}, got "
+                    f"{', '.join(sorted(here))}: a trial keeps one league, in which they all play; "
+                    "train the others in a trial of their own",
+                )
+
+    def _learning_in(self, source: str) -> set[str]:
+        """Return the models of those who play in a source of matches and learn."""
+        playing = self._wires.players[source].values() or self._wires.agents
+        models = {self._wires.agents.get(agent) for agent in playing}
+        return {m for m in models if m is not None and self._wires.trainer_of(m) is not None}
 
     # What leads nowhere.
 
