@@ -317,7 +317,7 @@ class Model:
 
         Args:
             directory: Folder to make; an older export there is replaced when all went well.
-            name: Name that `bray serve` answers under; None: the model's own, of a clone its.
+            name: Name that `bray serve` answers under; None: that of this model or clone.
             actor: `{"name": ..., "config": {...}}`: what `bray serve` shall answer with.
             random_outputs: names of outputs that the module draws at random, or computes from
                 what it drew, such as `("outputs/action",)`: they are not compared.

@@ -14,6 +14,7 @@ from bray_core.json_body import JsonBody
 from bray_core.nested import Nested
 
 _END_KEYS = {"observation", "reward", "terminated", "truncated", "score", "metrics"}
+"""What the protocol knows in an `end`."""
 
 
 async def decoded(body: bytes) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def required(message: dict[str, Any], name: str) -> Nested:
 def check_flags(message: dict[str, Any]) -> None:
     """Refuse an `end` that says how its episode ended by a word that is none of the protocol's.
 
-    One without a word of it is an episode that somebody stopped to watch.
+    An `end` with keys of the protocol alone may leave both flags out: the episode was cut.
 
     Raises:
         ServiceError: `bad_request`: it has other keys, and neither flag.
