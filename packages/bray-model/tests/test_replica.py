@@ -178,6 +178,18 @@ def holds(replica, version):
     return lambda: replica.model.version == version and replica.stamp.version == version
 
 
+def kill_stores_as_they_are_asked(cluster, what, monkeypatch):
+    call = Link.call
+    deaths = iter(range(2))
+
+    def dying(link, method, *args, **options):
+        if method == what and cluster.store is not None and next(deaths, None) is not None:
+            cluster.kill_store()
+        return call(link, method, *args, **options)
+
+    monkeypatch.setattr(Link, "call", dying)
+
+
 def test_replicas_on_the_stores_node_read_shared_memory(make):
     cluster = make()
     one = cluster.replica(stamp=cluster.stamp)
@@ -258,6 +270,15 @@ def test_clones_are_made_and_found_while_the_store_is_replaced(make):
     assert far.clones.model("two")(ROW).tolist() == [6.0, 6.0]
 
 
+def test_a_clone_is_made_where_the_new_store_dies_too(make, monkeypatch):
+    cluster = make()
+    one = cluster.replica(stamp=cluster.stamp)
+    one.publish(weights(2))
+    kill_stores_as_they_are_asked(cluster, "add_clone", monkeypatch)
+    assert one.clones.clone(-1, "two").version == 1
+    assert "two" in cluster.store._clones
+
+
 def test_the_only_replica_may_be_on_another_node_when_the_store_dies(make):
     cluster = make()
     far = cluster.replica("far")
@@ -281,15 +302,7 @@ def test_publishing_to_a_store_that_died_is_repeated(make):
 def test_publishing_goes_on_where_the_new_store_dies_too(make, monkeypatch):
     cluster = make()
     one = cluster.replica(stamp=cluster.stamp)
-    call = Link.call
-    deaths = iter(range(2))
-
-    def dying(link, method, *args, **options):
-        if method == "put" and next(deaths, None) is not None:
-            cluster.kill_store()
-        return call(link, method, *args, **options)
-
-    monkeypatch.setattr(Link, "call", dying)
+    kill_stores_as_they_are_asked(cluster, "put", monkeypatch)
     assert one.publish(weights(2)) == WeightsStamp(1, 1, 1)
     assert cluster.store.stamp() == WeightsStamp(1, 1, 1)
 

@@ -21,7 +21,7 @@ from bray_core.layout import Block, Layout
 from bray_core.protocols import Weights
 from bray_model.distributed.blueprint import ModelBlueprint
 from bray_model.distributed.replica_clones import ReplicaClones
-from bray_model.distributed.store_link import StoreLink
+from bray_model.distributed.store_link import StoreLink, repeat_where_lost
 from bray_model.distributed.weight_feed import WeightFeed
 from bray_model.model import Model
 from bray_model.versions.waiters import VersionWaiters
@@ -152,20 +152,9 @@ class ModelReplica:
             self._link.call("put", stamp, block, self._id, timeout_s=_PUBLISH_S)
         except WorkerLostError:
             logger.warning("model %s: its store died; publishing again", self.model.name)
-            self._update_again(stamp, block)
+            repeat_where_lost(self._link, lambda: self._put_again(stamp, block))
         self._apply(stamp, block)
         return stamp
-
-    def _update_again(self, stamp: WeightsStamp, block: Block) -> None:
-        """Give the weights to the store that takes a dead one's place; that one may die, too."""
-        deadline = time.monotonic() + _PUBLISH_S
-        while True:
-            self._link.wait_ready(_PUBLISH_S)
-            try:
-                return self._put_again(stamp, block)
-            except WorkerLostError:
-                if time.monotonic() >= deadline:
-                    raise
 
     def _put_again(self, stamp: WeightsStamp, block: Block) -> None:
         try:

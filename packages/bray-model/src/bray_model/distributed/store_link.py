@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from bray_core.errors import WorkerLostError
@@ -70,14 +72,31 @@ def call_again(link: StoreLink, method: str, *args: Any) -> Any:
         args: Its arguments.
 
     Raises:
-        WorkerLostError: The store died, and is not started again.
+        WorkerLostError: The store died, and is not started again, or dies again and again.
         DeadlineError: It was not back in time.
     """
-    try:
-        return link.call(method, *args)
-    except WorkerLostError:
-        link.wait_ready(_REPLACED_S)
-        return link.call(method, *args)
+    return repeat_where_lost(link, lambda: link.call(method, *args))
+
+
+def repeat_where_lost(link: StoreLink, request: Callable[[], Any]) -> Any:
+    """Make a request, and again where the store dies, for as long as one may take to come back.
+
+    Args:
+        link: Way to the store.
+        request: Calls of the store that may run twice.
+
+    Raises:
+        WorkerLostError: The store died, and is not started again, or dies again and again.
+        DeadlineError: It was not back in time.
+    """
+    deadline = time.monotonic() + _REPLACED_S
+    while True:
+        try:
+            return request()
+        except WorkerLostError:
+            if time.monotonic() >= deadline:
+                raise
+            link.wait_ready(_REPLACED_S)
 
 
 class RelayMaker(Protocol):
