@@ -153,6 +153,8 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
         Recorder(tmp_path, every=1, max_waiting=0)
     other = tmp_path / "x.episode"
     other.write_bytes(b"something")
+    with pytest.raises(ConfigError, match=r"folder: cannot write into .*x\.episode: "):
+        Recorder(other)
     with pytest.raises(SpecError, match="expected an episode of bray"):
         read_episode(other)
 

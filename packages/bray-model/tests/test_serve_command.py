@@ -302,6 +302,8 @@ def test_a_port_in_use_names_the_option(exported, capsys, option):
         (["--backend=onnx"], "backend: expected one of auto, int8, "),
         (["--device=gpu"], "device: expected one of cpu, cuda, got 'gpu'"),
         (["--max-batch-size=0"], "max_batch_size: expected 1 or more, got 0"),
+        (["--record-folder=games"], "--record-folder: expected --record-share, too"),
+        (["--record-files=9"], "--record-files: expected --record-share, too"),
         (["--context-length=99"], "--context-length: expected to be left out: "),
         (["--precision=bf16"], "is no language model"),
     ],

@@ -68,6 +68,30 @@ def test_a_start_that_answers_nonsense_leaves_no_session(tmp_path: Path) -> None
     server.close(0)
 
 
+class Plain(Counter):
+    def tick(self, body: bytes) -> Any:
+        return self._later(body) if body == b"coroutine" else b"at once"
+
+    async def _later(self, body: bytes) -> bytes:
+        return body
+
+    def end(self, body: bytes) -> Any:
+        return b"at once"
+
+
+def test_a_service_whose_methods_are_not_async_is_told_so() -> None:
+    server = ServerThread(Plain)
+    message = "service_error: the service's method returned bytes at once, expected .* `async def`"
+    with Client(server.addresses[0]) as client:
+        client.start("s")
+        with pytest.raises(ServiceError, match=message):
+            client.tick("s", b"")
+        assert client.tick("s", b"coroutine") == b"coroutine", "whoever makes it"
+        with pytest.raises(ServiceError, match=message):
+            client.end("s")
+    server.close(0)
+
+
 async def test_an_aborted_session_gives_its_share_of_delta_encoding_back() -> None:
     limits = Limits(max_delta_sessions=1, idle_timeout_s=0.2)
     server = Server(Counter, limits=limits)

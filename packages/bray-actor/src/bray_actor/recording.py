@@ -25,6 +25,7 @@ import msgspec
 
 from bray_core import codec, metrics
 from bray_core.errors import ConfigError, RefusedFileError, SpecError
+from bray_core.files.output_file import check_output_folder
 from bray_core.files.regular_file import Opener, open_regular
 from bray_core.files.saved_file import write_atomic
 from bray_core.json_body import JsonBody
@@ -136,7 +137,7 @@ class Recorder:
             raise ConfigError(f"share: expected 0 to 1, got {share}")
         self._folder = Path(folder)
         self._log = BoundedLog(logger)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        check_output_folder("folder", self._folder)
         self._every = every
         self._share = share
         self._max_files = max_files

@@ -52,6 +52,8 @@ OTHER_LIMITS: Mapping[str, tuple[float, str]] = {
 }
 TEXT_DEFAULTS: Mapping[str, float] = {"max_body_bytes": 4 * 1024**2, "tick_timeout_s": 600.0}
 """Defaults that differ for a language model: its requests are short, and an answer takes time."""
+_RECORDING: Mapping[str, Any] = {"record_folder": Path("recorded"), "record_files": 10_000}
+"""Options that mean nothing where nothing is recorded, and their defaults."""
 _LANGUAGE_OPTIONS = ("context_length", "cache_bytes", "precision")
 _FORWARDED = (
     "host", "tcp_port", "http_port", "model", "token_env", "tls_certificate", "tls_key", "drain_s",
@@ -110,14 +112,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--record-folder",
         type=Path,
-        default=Path("recorded"),
+        default=_RECORDING["record_folder"],
         metavar="FOLDER",
         help="folder of the recorded sessions, a file each",
     )
     add(
         "--record-files",
         type=int,
-        default=10_000,
+        default=_RECORDING["record_files"],
         metavar="N",
         help="newest recorded sessions that stay",
     )
@@ -201,6 +203,10 @@ def check_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--workers: expected 1 or more, got {options.workers}")
     if not 0 <= options.record_share <= 1:
         raise ConfigError(f"--record-share: expected 0 to 1, got {options.record_share}")
+    for name, default in _RECORDING.items():
+        if not options.record_share and getattr(options, name) != default:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{option}: expected --record-share, too: it says how many sessions")
     if options.record_files < 1:
         raise ConfigError(f"--record-files: expected 1 or more, got {options.record_files}")
     for name in ("drain_s", "lame_duck_s"):

@@ -9,6 +9,7 @@ from typing import Any
 from bray_core import codec, json_body
 from bray_core.errors import CodecError, ServiceError
 from bray_core.json_body import JsonBody
+from bray_server.sessions.services import not_async
 
 _FEW_BYTES = 16 * 1024
 """Size of a reply up to which it is converted on the event loop."""
@@ -20,7 +21,12 @@ def in_form_of(body: Any, work: Coroutine[Any, Any, bytes]) -> Coroutine[Any, An
     Args:
         body: Body of the request.
         work: What the service does on it.
+
+    Raises:
+        ServiceError: `service_error`: the service's method is not async.
     """
+    if not isinstance(work, Coroutine):
+        raise not_async(work)
     return _answer(body, work) if type(body) is JsonBody else work
 
 

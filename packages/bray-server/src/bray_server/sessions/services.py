@@ -80,3 +80,12 @@ def not_bytes(reply: object) -> ServiceError:
     return ServiceError(
         "service_error", f"the service answered {type(reply).__name__}, expected bytes"
     )
+
+
+def not_async(reply: object) -> ServiceError:
+    """Return the error for a service whose method answers without being `async`."""
+    return ServiceError(
+        "service_error",
+        f"the service's method returned {type(reply).__name__} at once, expected it to be "
+        "`async def`",
+    )

@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from types import CoroutineType
 from typing import Any
 
 from bray_core.errors import BrayError, ServiceError
@@ -133,7 +134,7 @@ class Sessions:
                 entry.busy = True
                 try:
                     work = entry.actor.tick(body)
-                    if type(body) is JsonBody:
+                    if type(body) is JsonBody or type(work) is not CoroutineType:
                         work = in_form_of(body, work)
                     try:  # `with_deadline`, written out: this is the path that every tick takes
                         wanted = work.send(None)
