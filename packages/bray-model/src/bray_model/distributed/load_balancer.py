@@ -27,7 +27,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Locate = Callable[[int], str]
-"""Return the address of a worker; blocks while a worker that died is being replaced."""
+"""Return the address of a worker; blocks while a worker that died is being replaced, and raises
+WorkerLostError where it is not, in time or ever."""
+
+
+class _NotReplacedError(WorkerLostError):
+    """A worker died, and none took its place in time."""
 
 
 class InferenceLoadBalancer:
@@ -157,7 +162,12 @@ class InferenceLoadBalancer:
             logger.info("model %s: %s", self._name, error)
 
     async def wait(self, version: int, timeout_s: float | None) -> int:
-        """Wait until a worker has reached `version`; return which it has. Raises DeadlineError."""
+        """Wait until a worker has reached `version`; return which it has.
+
+        Raises:
+            WorkerLostError: No worker lives, and the one that was asked was not replaced.
+            DeadlineError: The version did not come in time.
+        """
         body = encode_order(wait=version, timeout_s=timeout_s)
         limit_s = 86_400.0 if timeout_s is None else timeout_s + self._timeout_s
         while True:
@@ -165,6 +175,8 @@ class InferenceLoadBalancer:
                 reply = decode_reply(await self._ask(self._choose(), body, limit_s))
                 break
             except WorkerLostError as error:
+                if isinstance(error, _NotReplacedError) and len(self._away) == self._size:
+                    raise
                 logger.info("model %s: %s; waiting at another", self._name, error)
             except DeadlineError:
                 if timeout_s is not None:
@@ -215,7 +227,11 @@ class InferenceLoadBalancer:
     async def _client(self, index: int) -> AsyncClient:
         async with self._opening[index]:
             if index not in self._clients:
-                address = await asyncio.to_thread(self._locate, index)
+                try:
+                    address = await asyncio.to_thread(self._locate, index)
+                except WorkerLostError as error:
+                    self._away.add(index)
+                    raise _NotReplacedError(str(error)) from error
                 self._clients[index] = await AsyncClient.connect(
                     address, self._token, timeout_s=86_400.0
                 )
