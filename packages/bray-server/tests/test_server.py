@@ -486,6 +486,25 @@ async def test_draining_lets_running_requests_finish() -> None:
         await AsyncClient.connect(f"tcp://127.0.0.1:{server.tcp_port}")
 
 
+class Closing:
+    async def tick(self, body: bytes) -> bytes:
+        self.server.close()
+        return b"closing"
+
+    server: ServerThread
+
+
+def test_a_service_may_close_its_own_server() -> None:
+    service = Closing()
+    server = service.server = ServerThread(service)
+    with Client(server.addresses[0]) as client:
+        assert client.call(b"") == b"closing"
+        server.close()  # waits for that one
+        with pytest.raises(ServiceError, match=r"unreachable|connection_lost|draining"):
+            client.call(b"")
+    server.close()
+
+
 async def test_a_server_that_makes_way_for_another_asks_to_come_again() -> None:
     class Lobby(Counter):
         makes_way = True

@@ -51,6 +51,11 @@ class EventLoopThread:
         finally:
             self.loop.close()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the loop, and must not wait for it."""
+        return threading.current_thread() is self._thread
+
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Start a coroutine on the loop and return its future.
 
@@ -70,7 +75,7 @@ class EventLoopThread:
             DeadlineError: It took longer than `timeout_s`, and was cancelled.
             ClosedError: The loop was stopped.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             coroutine.close()
             raise RuntimeError("EventLoopThread.run: called from its own loop: await instead")
         future = self.submit(coroutine)
@@ -85,7 +90,7 @@ class EventLoopThread:
     def stop(self) -> None:
         """Cancel what still runs, end the thread and close the loop; a second call is harmless."""
         self._tell_to_stop()
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             return  # it ends after the callback that called us
         self._join(2 * _STOP_TIMEOUT_S)
 

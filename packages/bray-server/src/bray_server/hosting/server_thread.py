@@ -40,6 +40,7 @@ class ServerThread:
     def __init__(self, service: Service, **options: Any) -> None:
         self.loop = EventLoopThread("server")
         self._drained_s = 0.0
+        self._closing = threading.Lock()
         try:
             self._server = self.loop.run(_make(service, options))
         except BaseException:
@@ -76,16 +77,22 @@ class ServerThread:
     def close(self, drain_s: float = 1.0) -> None:
         """Drain, close all connections, end the thread; a second call is harmless.
 
+        Called by the service itself it returns at once, and all that happens beside the service.
+
         Args:
             drain_s: Seconds that open sessions may go on, a `lame_duck` before it included.
         """
-        if self.loop.loop.is_closed():
+        if self.loop.is_current:
+            threading.Thread(target=self.close, args=(drain_s,), name="server-close").start()
             return
-        drain_s = max(0.0, drain_s - self._drained_s)
-        try:
-            self.loop.run(self._server.stop(drain_s), timeout_s=drain_s + _STOP_S)
-        finally:
-            self.loop.stop()
+        with self._closing:
+            if self.loop.loop.is_closed():
+                return
+            drain_s = max(0.0, drain_s - self._drained_s)
+            try:
+                self.loop.run(self._server.stop(drain_s), timeout_s=drain_s + _STOP_S)
+            finally:
+                self.loop.stop()
 
 
 async def _make(service: Service, options: dict[str, Any]) -> Server:
