@@ -80,6 +80,44 @@ def test_a_replay_with_a_rate_goes_on_from_one_without(pushed, tmp_path):
     again.pop(0)  # at once: neither side of the rate is behind
 
 
+def in_pace(store: ReplayBuffer, pushed: Any, number: int) -> tuple[int, int]:
+    """Push and pop in turns as the rate allows; return how often either was done."""
+    pushes = pops = 0
+    for first in range(0, 6 * number, 6):
+        pushes += store.push(pushed("transition", first))
+        try:
+            store.pop(0)
+        except DeadlineError:
+            continue
+        pops += 1
+    return pushes, pops
+
+
+@pytest.mark.parametrize("rate", [2.0, 8.0, 64.0])
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "kept"])
+def test_a_rate_is_kept_from_what_is_there(rate, is_lost, pushed, tmp_path):
+    """A killed driver leaves no content beside its checkpoint; another launch may ask another
+    rate, by its batch size or its environments."""
+
+    def made(rate) -> ReplayBuffer:
+        kind = {**KINDS["transition"], "capacity": 1000}
+        config = ReplayConfig(
+            batch_size=8, min_size=100, samples_per_insert=rate, error_margin=64.0, **kind
+        )
+        return ReplayBuffer(nested.spec(pushed("transition", 0)), config)
+
+    store = made(8.0)
+    in_pace(store, pushed, 2000)
+    store.save(tmp_path / "replay")
+    again = made(rate)
+    if not is_lost:
+        again.load(tmp_path / "replay")
+    again.load_state_dict(json.loads(json.dumps(store.state_dict())))
+    pushes, pops = in_pace(again, pushed, 100)
+    assert pushes >= 2, "players wait for what was trained long ago"
+    assert pops >= 10, "training waits for what was played long ago"
+
+
 def test_a_smaller_replay_keeps_the_newest_with_their_priorities(tmp_path, steps):
     def sized(capacity: int) -> ReplayBuffer:
         config = ReplayConfig(

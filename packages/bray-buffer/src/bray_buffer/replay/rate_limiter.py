@@ -67,6 +67,13 @@ class RateLimiter:
         """Items that may still be sampled at the wanted ratio; below 0: that were too many."""
         return self._rate * (self._inserted - self._min_size) - self._sampled
 
+    @property
+    def is_in_pace(self) -> bool:
+        """Whether the counters are such as this rate leads to; those of another rate are not."""
+        if self._inserted < self._min_size:
+            return self._sampled == 0
+        return abs(self.surplus) <= 2 * self._margin  # a long segment exceeds the margin itself
+
     def can_insert(self, count: int) -> bool:
         """Whether `count` items may be inserted at once.
 

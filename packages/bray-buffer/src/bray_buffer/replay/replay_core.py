@@ -159,7 +159,8 @@ class ReplayCore:
         """Go on from there. Raises SpecError if it is the state of something else.
 
         A state without a rate, such as of a local run that goes on on Ray, leaves the rate as
-        `load` has balanced it.
+        `load` has balanced it. That of another rate, or of content that was lost with its process,
+        is balanced, too: else one side would wait for what the other did long ago.
         """
         try:
             counts = {name: int(state["counts"][name]) for name in self.counts}
@@ -172,6 +173,9 @@ class ReplayCore:
         self._draws.load_state_dict(draws)
         if self._limiter is not None and "limiter" in state:
             self._limiter.load_state_dict(state["limiter"])
+            is_lost = self.size < self._config.min_size <= state["limiter"]["inserted"]
+            if is_lost or not self._limiter.is_in_pace:
+                self.balance()
         self.counts = counts
 
     def save(self, path: Path) -> None:
