@@ -118,6 +118,23 @@ def test_a_rate_is_kept_from_what_is_there(rate, is_lost, pushed, tmp_path):
     assert pops >= 10, "training waits for what was played long ago"
 
 
+def test_larger_batches_are_drawn_after_smaller_ones(pushed, tmp_path):
+    def made(batch_size: int) -> ReplayBuffer:
+        config = ReplayConfig(batch_size=batch_size, **KINDS["transition"])
+        return ReplayBuffer(nested.spec(pushed("transition", 0)), config)
+
+    store = made(8)
+    store.push(pushed("transition", 4))
+    drawn = [store.pop(0) for _ in range(70)][-1]
+    state = json.loads(json.dumps(store.state_dict()))
+    again = made(256)  # of which 64 are drawn from one block of numbers
+    again.push(pushed("transition", 4))
+    again.load_state_dict(state)
+    batch = again.pop(0)
+    assert len(batch.block) == 256
+    assert not (batch.block[:8] == drawn.block).all()
+
+
 def test_a_smaller_replay_keeps_the_newest_with_their_priorities(tmp_path, steps):
     def sized(capacity: int) -> ReplayBuffer:
         config = ReplayConfig(

@@ -49,7 +49,7 @@ class RandomNumbers:
         return {"generator": self._before, "used": self._used}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned.
+        """Go on from what `state_dict` returned, also for another number at a time.
 
         Raises:
             SpecError: the state is of another kind.
@@ -58,7 +58,7 @@ class RandomNumbers:
             raise SpecError(f"draws: expected a generator and how much of it is used, got {state}")
         set_generator_state(self._random, state["generator"])
         used = state["used"]
-        if not 0 <= used < self._shape[0]:
-            raise SpecError(f"draws: expected 0 to {self._shape[0] - 1} used, got {used}")
+        if not 0 <= used < _BLOCK:
+            raise SpecError(f"draws: expected 0 to {_BLOCK - 1} used, got {used}")
         self._refill()
-        self._used = used
+        self._used = min(used, self._shape[0])  # of smaller batches a block has more
