@@ -118,6 +118,24 @@ def test_a_rate_is_kept_from_what_is_there(rate, is_lost, pushed, tmp_path):
     assert pops >= 10, "training waits for what was played long ago"
 
 
+def test_a_prioritized_replay_goes_on_from_a_uniform_one(pushed, tmp_path):
+    def made(sampler: Any) -> ReplayBuffer:
+        config = ReplayConfig(batch_size=8, sampler=sampler, **KINDS["transition"])
+        return ReplayBuffer(nested.spec(pushed("transition", 0)), config)
+
+    store = made("uniform")
+    store.push(*(pushed("transition", number) for number in range(0, 90, 6)))
+    store.pop(0)
+    store.save(tmp_path / "replay")
+    again = made("prioritized")
+    again.load(tmp_path / "replay")
+    again.load_state_dict(json.loads(json.dumps(store.state_dict())))
+    assert again.stats() == {**store.stats(), "stale_priorities": 0}
+    batch = again.pop(0).tree
+    assert (batch["weight"] == 1).all()  # all alike, until they are told their errors
+    assert again.update_priorities(batch["key"], np.ones(8)) == 8
+
+
 def test_larger_batches_are_drawn_after_smaller_ones(pushed, tmp_path):
     def made(batch_size: int) -> ReplayBuffer:
         config = ReplayConfig(batch_size=batch_size, **KINDS["transition"])

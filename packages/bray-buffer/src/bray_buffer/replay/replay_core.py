@@ -20,6 +20,8 @@ from bray_core.errors import ConfigError, SpecError
 from bray_core.layout import Block, Layout, Packed
 from bray_core.nested import Nested
 
+_COUNTS = ("pushed", "popped", "dropped")
+"""What every replay counts."""
 _RECORD_EVERY = 64
 """Pops from one record of the metrics to the next."""
 
@@ -41,7 +43,7 @@ class ReplayCore:
         self.has_rate = self._limiter is not None
         """Whether inserts and draws are kept in step."""
         self.batch_layout = self._store.batch_layout
-        self.counts = {"pushed": 0, "popped": 0, "dropped": 0}
+        self.counts = dict.fromkeys(_COUNTS, 0)
         if config.sampler == "prioritized":
             self.counts["stale_priorities"] = 0
         self._takes = 0
@@ -158,14 +160,17 @@ class ReplayCore:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there. Raises SpecError if it is the state of something else.
 
-        A state without a rate, such as of a local run that goes on on Ray, leaves the rate as
-        `load` has balanced it. That of another rate, or of content that was lost with its process,
-        is balanced, too: else one side would wait for what the other did long ago.
+        The state of a uniform replay leaves the priorities as `load` has made them. One without a
+        rate, such as of a local run that goes on on Ray, leaves the rate as `load` has balanced it.
+        That of another rate, or of content that was lost with its process, is balanced, too: else
+        one side would wait for what the other did long ago.
         """
+        has_priorities = isinstance(self._sampler, PrioritizedSampler) and "beta" in state
         try:
-            counts = {name: int(state["counts"][name]) for name in self.counts}
+            names = self.counts if has_priorities else _COUNTS
+            counts = {name: int(state["counts"][name]) for name in names}
             draws = state["draws"]
-            if isinstance(self._sampler, PrioritizedSampler):
+            if isinstance(self._sampler, PrioritizedSampler) and has_priorities:
                 self._sampler.set_beta(float(state["beta"]))
                 self._sampler.largest = float(state["largest"])
         except (KeyError, TypeError, ValueError) as error:
@@ -176,7 +181,7 @@ class ReplayCore:
             is_lost = self.size < self._config.min_size <= state["limiter"]["inserted"]
             if is_lost or not self._limiter.is_in_pace:
                 self.balance()
-        self.counts = counts
+        self.counts |= counts
 
     def save(self, path: Path) -> None:
         """Write the segments, their keys and priorities to a file."""
