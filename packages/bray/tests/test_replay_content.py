@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bray.replay_content import ReplayContent
+from bray_buffer import ReplayBuffer, ReplayConfig
 from bray_buffer.remote import RemoteBuffer
-from bray_core.errors import NotFoundError, WorkerLostError
+from bray_core.errors import NotFoundError, SpecError, WorkerLostError
+from bray_core.nested import ArraySpec
 
 
 class Pool:
@@ -95,3 +99,20 @@ def test_a_run_ends_well_where_its_replay_is_lost_as_it_is_saved(
     trial: Any = Trial(tmp_path)
     ReplayContent(Lost(), trial, "replay", is_local=False).save()
     assert "was to hold is lost: pool replay: the worker died" in caplog.text
+
+
+def segments_of(steps: int) -> ReplayBuffer:
+    """Return an empty replay of segments of so many steps."""
+    number = ArraySpec(np.dtype(np.float32), (steps,))
+    return ReplayBuffer({"reward": number}, ReplayConfig(capacity=10, batch_size=1))
+
+
+def test_segments_of_another_length_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    trial: Any = Trial(tmp_path)
+    held = segments_of(8)
+    held.push({"reward": np.zeros(8, np.float32)})
+    ReplayContent(held, trial, "replay", is_local=True).save()
+    other = ReplayContent(segments_of(16), trial, "replay", is_local=True)
+    cure = f"the same steps_per_collect, or delete {tmp_path}/buffers/replay to begin with an empty"
+    with pytest.raises(SpecError, match=re.escape(cure)):
+        other.restore()

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Protocol
 
-from bray_core.errors import WorkerLostError
+from bray_core.errors import SpecError, WorkerLostError
 from bray_core.trials.experiment import Experiment
 
 logger = logging.getLogger(__name__)
@@ -54,11 +54,21 @@ class ReplayContent:
         self._num_files = 1 if is_local else num_workers
 
     def restore(self) -> None:
-        """Load what the launch before saved, if it saved anything."""
+        """Load what the launch before saved, if it saved anything.
+
+        Raises:
+            SpecError: it is damaged, or of segments with other leaves or another number of steps.
+        """
         if self._path.exists():
             for path in self._surplus():
                 logger.warning("buffer: %s is lost: this run has no worker to restore it", path)
-            count = self._buffer.load(self._path)
+            try:
+                count = self._buffer.load(self._path)
+            except SpecError as error:
+                raise SpecError(
+                    f"{error}: go on with the settings that it was saved with, such as the same "
+                    f"steps_per_collect, or delete {self._folder} to begin with an empty replay"
+                ) from error
             logger.info("buffer: %d segments are restored from %s", count, self._folder)
 
     def _surplus(self) -> list[Path]:
