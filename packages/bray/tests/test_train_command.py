@@ -18,6 +18,7 @@ import yaml
 from bray import registry
 from bray.algorithms.alphazero import AlphaZero
 from bray.algorithms.dqn import DQN
+from bray.composition.resumed_algorithms import check_algorithms
 from bray.goal import Goal, Outcome, conclude
 from bray.templates.loading import compose, load
 from bray.training.algorithm import load_algorithm
@@ -245,6 +246,36 @@ def test_a_trial_with_results_stays_when_it_is_refused(
     monkeypatch.setattr(DQN, "train", lambda self, run, **_: refuse_at_once())
     assert bray(tmp_path, "dqn", "CartPole-v1", "--trial", "mine") == 2
     assert (tmp_path / "mine").exists(), "it was there before"
+
+
+def test_a_trial_does_not_go_on_with_another_algorithm(
+    tmp_path: Path, calls: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Many have networks of one kind: a trial of `ppo` had gone on with `impala`."""
+    named = "CartPole-v1", "--trial", "mine", "--goal", "60"
+    bray(tmp_path, "dqn", *named)
+    capsys.readouterr()
+    (tmp_path / "mine" / "checkpoints" / "replay-1.pt").touch()
+    assert bray(tmp_path, "ppo", *named) == 2
+    words = rf"algorithm: expected 'dqn', by which {tmp_path}/mine was trained, got 'ppo': choose"
+    assert re.search(words, capsys.readouterr().err)
+    bray(tmp_path, "dqn", *named, "learning_rate=1e-5")
+    assert len(calls) == 2
+
+
+def test_learners_keep_their_algorithms(tmp_path: Path) -> None:
+    def trained_by(**algorithms: str) -> dict[str, Any]:
+        return {"trainers": {name: {"algorithm": one} for name, one in algorithms.items()}}
+
+    check_algorithms(tmp_path, trained_by(wolf="ppo"))  # a new trial
+    (tmp_path / "checkpoints" / "wolf").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "wolf" / "replay-1.pt").touch()
+    check_algorithms(tmp_path, trained_by(wolf="ppo"))  # one of a script, without settings
+    settings = tmp_path / "config.yaml"
+    settings.write_text(yaml.safe_dump(trained_by(wolf="ppo", sheep="mine.py:Mine")))
+    check_algorithms(tmp_path, trained_by(wolf="ppo", sheep="moved.py:Mine", dog="dqn"))
+    with pytest.raises(ConfigError, match=r"trainers\.wolf\.algorithm: expected 'ppo', by which"):
+        check_algorithms(tmp_path, trained_by(wolf="a2c", sheep="mine.py:Mine"))
 
 
 def refuse_at_once() -> Outcome:

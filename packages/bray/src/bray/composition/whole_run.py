@@ -12,6 +12,7 @@ import torch
 
 from bray.composition.exports import export_all
 from bray.composition.part_errors import memory_errors_of
+from bray.composition.resumed_algorithms import check_algorithms
 from bray.composition.train import train_composition
 from bray.goal import Goal, Outcome
 from bray.retention import RetentionPolicy
@@ -49,13 +50,16 @@ def run_template(
         exports: whether a run that ended so is worth an export.
 
     Raises:
+        ConfigError: the trial was trained by another algorithm, or a setting is wrong.
         ExportError: the export's outputs differ from torch's.
     """
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     template = replace(template, goal=goal)
     composition = template.composition
     algorithm = template.make() if composition is None else None
-    with open_run(template.to_mapping(), template.keep) as run:
+    settings = template.to_mapping()
+    with open_run(settings, template.keep) as run:
+        check_algorithms(run.experiment.path, settings)
         for callback in make_callbacks(template.callbacks):
             run.listen(callback)
         if composition is not None:
