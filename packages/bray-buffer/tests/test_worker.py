@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from uuid import uuid4
 
 import numpy as np
@@ -13,6 +14,7 @@ from bray_buffer.remote.connections import SharedMemoryConnection
 from bray_buffer.shared.buffer_worker import BufferWorker
 from bray_buffer.shared.slot_pool import deadline_after
 from bray_buffer.shared.socket_carrier import SegmentSender
+from bray_buffer.shared.transfer_thread import PRIORITY
 from bray_core import nested
 from bray_core.errors import ClosedError, SpecError
 from bray_core.layout import Packed
@@ -272,6 +274,32 @@ class _Like:
         self.layout = self.batch_layout = layout
         self._rules = SharingRules.of(config)
         self._token = token
+
+
+def test_priorities_of_batches_of_a_dead_worker_are_lost(make, link, block, recorded):
+    """They had ended the run: batches that were drawn before, and priorities, outlive a worker."""
+    config, token = ReplayConfig(capacity=64, batch_size=4, sampler="prioritized"), uuid4().hex
+    worker = make(config, token)
+    consumer = link(worker)
+    push(consumer, block(*range(20)), wait_s=SOON_S)
+    consumer.flush()
+    assert consumer.take(deadline_after(SOON_S)) is not None
+    worker._stopped.set()  # as if it had died
+    worker._transfer.stop()
+    rows = np.zeros(4, PRIORITY)
+    rows["key"], rows["priority"] = range(16, 20), 1.0
+    consumer.update_priorities(rows)
+    after = make(config, token)
+    push(consumer, block(20, 21), wait_s=SOON_S)
+    consumer.flush()
+    rows["key"] = [0, 1, 1, 7]
+    consumer.update_priorities(rows)
+    deadline = time.monotonic() + SOON_S
+    while not after._priorities.is_empty():
+        assert time.monotonic() < deadline
+    after._transfer.stop()
+    assert after.next_failure() is None
+    assert recorded()["buffer/lost_priorities"] == 4 + 1
 
 
 def test_close_wakes_whoever_waits(make, link, block):

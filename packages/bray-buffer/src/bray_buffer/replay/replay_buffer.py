@@ -244,6 +244,15 @@ class ReplayBuffer(IterableBuffer):
         with self._lock.mutex:
             return self._core.update(given, values)
 
+    def knows(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return of which keys `[B]` the items are, or were, in this replay.
+
+        Raises:
+            ConfigError: the replay is not prioritized.
+        """
+        with self._lock.mutex:
+            return self._core.knows(keys)
+
     def set_beta(self, beta: float) -> None:
         """Change how far weights correct the bias, from the next batch on.
 

@@ -147,6 +147,12 @@ class ReplayCore:
             metrics.record("buffer/stale_priorities", stale, kind="count")
         return kept
 
+    def knows(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return of which keys the items are, or were, here. Raises ConfigError."""
+        ring, values = self._store.ring, self.prioritized().values(keys % self._store.capacity)
+        known: npt.NDArray[np.bool_] = (keys < ring.first) | ((keys < ring.next) & (values > 0))
+        return known
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the draws stand, the counters and beta."""
         state: dict[str, Any] = {"draws": self._draws.state_dict(), "counts": dict(self.counts)}

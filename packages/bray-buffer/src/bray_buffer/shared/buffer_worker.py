@@ -80,7 +80,13 @@ class BufferWorker:
         is_successor = (FOLDER / self._names.inbox).exists()
         self._open_pools()
         self._transfer = (
-            TransferThread(self._buffer, self._inbox, self._outbox, self._priorities)
+            TransferThread(
+                self._buffer,
+                self._inbox,
+                self._outbox,
+                self._priorities,
+                is_successor=is_successor,
+            )
             if self._buffer
             else None
         )

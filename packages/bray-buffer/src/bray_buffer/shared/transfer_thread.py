@@ -35,15 +35,23 @@ class TransferThread:
         inbox: Pool that producers write segments to.
         outbox: Pool that consumers take batches from; a row is one sample of `buffer.batch_layout`.
         priorities: Pool that consumers write priorities to (`PRIORITY`); None where there are none.
+        is_successor: Whether priorities may come that are of items of a worker before this one.
     """
 
     def __init__(
-        self, buffer: Any, inbox: SlotPool, outbox: SlotPool, priorities: SlotPool | None
+        self,
+        buffer: Any,
+        inbox: SlotPool,
+        outbox: SlotPool,
+        priorities: SlotPool | None,
+        *,
+        is_successor: bool = False,
     ) -> None:
         self._buffer = buffer
         self._inbox = inbox
         self._outbox = outbox
         self._priorities = priorities
+        self._is_successor = is_successor
         self._version = 0
         self._left: Packed | None = None
         """Segments that the buffer had no room for yet."""
@@ -132,6 +140,11 @@ class TransferThread:
         if block is None:
             return False
         rows = block.view(PRIORITY)[:, 0]
+        if self._is_successor:
+            is_known = self._buffer.knows(rows["key"])
+            if lost := len(rows) - int(is_known.sum()):
+                metrics.record("buffer/lost_priorities", lost, kind="count")
+            rows = rows[is_known]
         self._buffer.update_priorities(rows["key"].copy(), rows["priority"].copy())
         return True
 
