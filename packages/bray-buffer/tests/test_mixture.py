@@ -151,6 +151,11 @@ def test_what_is_drawn_keeps_pace_with_what_is_inserted():
         asyncio.run(mixture.pop_async(0.01))
     held["queued"] = 12.0
     assert len(asyncio.run(mixture.pop_async(0)).block) == 4
+    held.update(queued=1.0, dropped=0.0)  # in a worker that took the place of one that died
+    with pytest.raises(DeadlineError, match="samples_per_insert=2"):
+        mixture.pop(0)
+    held["queued"] = 3.0
+    assert len(mixture.pop(0).block) == 4
     with pytest.raises(ConfigError, match="samples_per_insert: expected a number above 0, got 0"):
         Mixture({"a": (Held(), 1.0)}, samples_per_insert=0)
 

@@ -61,8 +61,8 @@ class Mixture(IterableBuffer):
             )
         self._seed = seed
         self._rate = samples_per_insert
-        self._inserted_before: float | None = None
-        """Steps that were inserted before the first batch; None: there was none."""
+        self._held: dict[str, float] = {}
+        """Steps that each buffer held, or had held, when they were counted; empty: no batch yet."""
         self._due = math.inf if samples_per_insert is None else 0.0
         """Rows that may be drawn of what is known to be inserted."""
         self._drawn = 0
@@ -177,10 +177,11 @@ class Mixture(IterableBuffer):
 
     def _has_due(self) -> bool:
         """Return whether another batch may be drawn, for what was inserted."""
-        if self._rate is None or self._inserted_before is None or self._drawn < self._due:
-            return True
-        self._due = self._rate * (self._inserted() - self._inserted_before)
-        return self._drawn < self._due
+        with self._lock:
+            if self._rate is None or not self._held or self._drawn < self._due:
+                return True
+            self._due += self._rate * self._count_inserted()
+            return self._drawn < self._due
 
     def _counted(self, batch: Packed, name: str) -> Packed:
         """Return what was drawn, its keys telling from where; the first batch is that of what was
@@ -190,16 +191,25 @@ class Mixture(IterableBuffer):
         if self._rate is None:
             return batch
         with self._lock:
-            if self._inserted_before is None:
-                self._inserted_before = self._inserted()
-            else:
+            if self._held:
                 self._drawn += len(batch.block)
+            else:
+                self._count_inserted()
         return batch
 
-    def _inserted(self) -> float:
-        """Return the steps that the replays hold, or held until newer ones came."""
-        figures = [buffer.stats() for buffer in self._buffers.values()]
-        return math.fsum(one.get("queued", 0.0) + one.get("dropped", 0.0) for one in figures)
+    def _count_inserted(self) -> float:
+        """Return the steps that came since this was called last.
+
+        A worker in the place of one that died begins to count anew: of what was inserted before,
+        nothing is taken back.
+        """
+        new = 0.0
+        for name, buffer in self._buffers.items():
+            figures = buffer.stats()
+            held = figures.get("queued", 0.0) + figures.get("dropped", 0.0)
+            new += max(0.0, held - self._held.get(name, 0.0))
+            self._held[name] = held
+        return new
 
     def _ahead(self, started: float) -> DeadlineError:
         waited_s = time.monotonic() - started
