@@ -79,7 +79,8 @@ class Picture(gymnasium.Env):
 class Reused(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
-    def __init__(self, parts=False):
+    def __init__(self, parts=False, fails_at=99):
+        self.fails_at = fails_at
         picture = spaces.Box(0, 255, (6, 6), np.uint8)
         self.parts = parts
         self.observation_space = spaces.Dict(of=picture) if parts else picture
@@ -92,6 +93,8 @@ class Reused(gymnasium.Env):
 
     def step(self, action):
         self.seen += 1
+        if self.seen[0, 0] == self.fails_at:
+            raise ValueError("boom")
         return self._shown(), 1.0, False, bool(self.seen[0, 0] >= 3), {}
 
     def _shown(self):
@@ -392,6 +395,20 @@ def test_the_last_observation_of_an_episode_outlasts_a_reset_into_the_same_array
     assert (final["of"] if parts else final)[0, 0] == 3
     assert (observation["of"] if parts else observation)[0, 0, 0] == 0
     environments.close()
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_step_that_fails_leaves_the_observation_before_it_as_it_was(
+    games: str, fails_at: int, parts: bool
+) -> None:
+    kwargs = {"parts": parts, "fails_at": fails_at}
+    env = EnvironmentSpec(environment=f"{games}:Reused", kwargs=kwargs).make()
+    env.reset(seed=1)
+    for _ in range(fails_at):
+        observation, _, _, truncated, _ = env.step(0)
+    assert truncated
+    assert (observation["of"] if parts else observation)[0, 0] == fails_at - 1
 
 
 def test_a_resized_pixel_is_the_mean_of_its_area() -> None:

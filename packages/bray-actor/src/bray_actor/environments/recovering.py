@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from bray_actor.environments.action_mask import MASK, lacks_mask
 from bray_actor.environments.error_limit import ERROR, Renewal
@@ -62,12 +63,12 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
                 )
             if not self._is_fit(outcome[0]):
                 check_observation(self.env.observation_space, outcome[0], "step: observation")
+            self._last = _kept(outcome[0])
         except RAISED as error:  # the boundary to code of others
             words = self._renewal.renew(self.env, self._begin, error)
             return self._last, 0.0, False, True, {ERROR: words}
         if outcome[2] or outcome[3]:  # the next reset may write into the same array
-            outcome = (copy.deepcopy(outcome[0]), *outcome[1:])
-        self._last = outcome[0]
+            outcome = (self._last, *outcome[1:])
         return outcome
 
     def reset(
@@ -83,12 +84,13 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
             try:
                 begun = self.env.reset(seed=seed, options=options)
                 check_reset(self.env.observation_space, begun)
-                self._last, info = begun
+                observation, info = begun
+                self._last = _kept(observation)
             except RAISED as error:  # the boundary to code of others
                 words = self._renewal.renew(self.env, self._begin, error)
                 seed = self._renewal.next_seed()
                 continue
-            return self._last, ({**info, ERROR: words} if words else info)
+            return observation, ({**info, ERROR: words} if words else info)
 
     def _begin(self, env: Any) -> None:
         self.env = env
@@ -98,3 +100,10 @@ class RecoveringEnvironment(gymnasium.Wrapper[Any, Any, Any, Any]):  # type: ign
     def close(self) -> None:
         """Close it; one that raises has been played to its end, so the log says it and no more."""
         self._renewal.close(self.env)
+
+
+def _kept(observation: Any) -> Any:
+    """Return an observation that stays: the next step may write into the same array, and fail."""
+    if type(observation) is np.ndarray:
+        return observation.copy()
+    return copy.deepcopy(observation)
