@@ -245,6 +245,14 @@ class TestStudy:
         ):
             study_of(plan(tmp_path))
 
+    @pytest.mark.parametrize("name", ["does it learn?", "50%20", "{a}", "{}", "#1 ü"])
+    def test_a_folder_may_have_any_name(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).mkdir()
+        study = study_of(plan(tmp_path / name))
+        assert study.ask(1) == 0
+        assert (tmp_path / name / "poles" / "search.db").stat().st_size > 0
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+
     def test_one_process_searches_in_a_folder(self, tmp_path: Path) -> None:
         (tmp_path / "poles").mkdir()
         handle = lock_trial(tmp_path / "poles")

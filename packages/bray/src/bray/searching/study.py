@@ -19,6 +19,7 @@ from bray_core.errors import ConfigError, MissingExtraError
 
 try:
     import optuna
+    from sqlalchemy.engine import URL
     from sqlalchemy.exc import SQLAlchemyError
 except ImportError:  # whoever never searches does without
     optuna = None
@@ -71,7 +72,7 @@ class Study:
         self._distributions = {one.key: _distribution(one) for one in ranges}
         try:
             self._study = optuna.create_study(
-                storage=f"sqlite:///{folder.absolute() / DATABASE}",
+                storage=_address(folder.absolute() / DATABASE),
                 study_name=name,
                 direction="maximize",
                 pruner=_pruner(config),
@@ -230,6 +231,12 @@ class Study:
             frames=int(one.user_attrs.get(_FRAMES, 0)),
             error=str(one.user_attrs.get(_ERROR, "")),
         )
+
+
+def _address(database: Path) -> str:
+    """Return the URL of a SQLite file: a path may have `?`, `%`, and the braces Optuna fills."""
+    address: str = URL.create("sqlite", database=str(database)).render_as_string()
+    return address.replace("{", "{{").replace("}", "}}")
 
 
 def _is_refused(one: Any) -> bool:
