@@ -72,6 +72,25 @@ class TestCsv:
         assert rows[-1]["result/evaluation_return"] == "7.5"
         assert list(rows[0])[:5] == ["frames", "steps", "policy_version", "seconds", "wall_time_s"]
 
+    @pytest.mark.parametrize(("cut", "kept"), [(1, 1), (2, 1), (3, 0), (9, 0)])
+    def test_a_row_that_was_cut_short_takes_none_after_it_along(
+        self, tmp_path: Path, cut: int, kept: int
+    ) -> None:
+        for launch in range(2):
+            with bray.init(tmp_path, "walker", sinks=[{"csv": {"every_s": 0}}]) as run:
+                metrics.record("trainer/loss", 1.5 + launch)
+                run.metrics()
+            file = tmp_path / "walker" / "figures.csv"
+            if not launch:
+                os.truncate(file, file.stat().st_size - cut)
+                before = file.read_bytes().count(b"\r\n") - 1
+        with file.open(newline="") as opened:
+            rows = list(csv.reader(opened))
+        assert {len(row) for row in rows} == {len(rows[0])}
+        of_both = [row["trainer/loss"] for row in table(file) if row["trainer/loss"]]
+        assert of_both[-1] == "2.5"
+        assert len(rows) - 1 >= before + kept
+
     def test_a_file_elsewhere_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"file: expected a name that ends in \.csv, without"):
             compose("ppo", "CartPole-v1", ["sinks.csv.file=../figures.csv"])

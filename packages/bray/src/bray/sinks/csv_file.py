@@ -49,6 +49,7 @@ class CsvSink:
         if self._path.exists():
             with self._path.open(newline="") as file:
                 self._columns = next(csv.reader(file), self._columns)
+            _end_last_row(self._path, len(self._columns))
         else:
             self._rewrite(self._columns)
         self._file = self._path.open("a", newline="", buffering=1)
@@ -83,3 +84,19 @@ class CsvSink:
                         writer.writerow(row + [""] * (len(columns) - len(row)))
         os.replace(part, self._path)
         self._columns = columns
+
+
+def _end_last_row(path: Path, num_cells: int) -> None:
+    """End a last row without its line break, which the next row would go on in.
+
+    One with fewer cells is removed: a full disk or a crash has cut it short.
+    """
+    content = path.read_bytes()
+    row = content[content.rfind(b"\n") + 1 :]
+    if not row:
+        return
+    if len(next(csv.reader([row.decode(errors="replace")]))) < num_cells:
+        os.truncate(path, len(content) - len(row))
+    else:
+        with path.open("ab") as file:
+            file.write(b"\n")
