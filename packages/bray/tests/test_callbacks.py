@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,19 @@ class TestCallbacks:
         assert run_ppo(tmp_path, 256, Fails(), Notes()).frames == 256
         assert "no network" in caplog.text
         assert len(told("end")) == 1, "the others are told, too"
+
+    def test_one_that_ends_the_program_ends_the_run_with_a_checkpoint(self, tmp_path: Path) -> None:
+        class Enough(bray.Callback):
+            def on_evaluation(self, evaluation: EvaluationResult) -> None:
+                sys.exit("enough")
+
+            def on_end(self, outcome: Outcome | None) -> None:
+                sys.exit("enough")
+
+        with pytest.raises(BrayError, match="on_evaluation: SystemExit: enough: to end the run,"):
+            run_ppo(tmp_path, 512, Enough(), Notes())
+        assert told("end") == [None], "the others are told, too"
+        assert list(tmp_path.glob("trial/checkpoints/replay-*.pt")), "what was trained is kept"
 
     def test_an_error_at_an_abandoned_end_hides_nothing(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

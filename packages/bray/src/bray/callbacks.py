@@ -11,6 +11,7 @@ from pathlib import Path
 from bray.goal import Outcome
 from bray_actor.episodes import PlayedEpisode
 from bray_core.errors import BrayError, ConfigError
+from bray_core.process.signal_errors import raise_if_of_signal
 from bray_core.settings.choice import closest
 
 logger = logging.getLogger(__name__)
@@ -18,6 +19,8 @@ logger = logging.getLogger(__name__)
 Listener = Callable[[Mapping[str, float], Callable[[], None]], None]
 """Called with the figures of a run and a function that writes a checkpoint."""
 
+_RAISED = (Exception, SystemExit)
+"""What a callback may raise: some end the program once they have seen enough."""
 MAX_STOP_CHARS = 500
 """Characters of the reason for which a callback may end a run."""
 
@@ -193,7 +196,10 @@ class Callbacks:
         for callback in self._all:
             try:
                 callback.on_end(outcome)
-            except Exception:  # neither the outcome nor what ended the launch is lost by this
+            except (
+                _RAISED
+            ) as error:  # neither the outcome nor what ended the run is lost
+                raise_if_of_signal(error)
                 logger.exception("callback %s: on_end", _name(callback))
 
     def _progress(self, figures: Mapping[str, float], save: Callable[[], None]) -> Progress:
@@ -212,11 +218,14 @@ class Callbacks:
         for callback in self._all:
             try:
                 getattr(callback, method)(argument)
-            except Exception as error:
+            except _RAISED as error:
+                raise_if_of_signal(error)
                 self.has_failed = True
                 if type(callback).__module__.startswith("bray."):  # nobody wrote that one
                     raise
                 words = f"{type(error).__name__}: {error}"
+                if isinstance(error, SystemExit):
+                    words += ": to end the run, call `stop` of a Progress"
                 raise BrayError(f"callback {_name(callback)}: {method}: {words}") from error
 
 
