@@ -179,6 +179,26 @@ def test_atomic_writes_leave_the_old_or_the_new(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.parametrize("folder", ["", "checkpoints", "checkpoints/red", "episodes"])
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path, folder: str) -> None:
+    held = tmp_path / "trial" / folder
+    held.mkdir(parents=True)
+    killed = "from bray_core.files.saved_file import write_atomic; from pathlib import Path; "
+    killed += "import os, sys; os.fsync = lambda file: os._exit(9); "
+    killed += "write_atomic(Path(sys.argv[1]), b'half')"
+    subprocess.run([sys.executable, "-c", killed, str(held / "progress.json")], check=False)
+    (left,) = (path for path in held.iterdir() if path.is_file())
+    own = held / ".notes.of.mine"
+    own.touch()
+    Experiment.open(tmp_path, "trial").close()
+    assert left.exists(), "perhaps it is being written"
+    for path in (left, own):
+        os.utime(path, (0, 0))
+    Experiment.open(tmp_path, "trial").close()
+    assert not left.exists()
+    assert own.exists()
+
+
 class TestRuntime:
     def test_one_a_process(self, tmp_path: Path) -> None:
         with pytest.raises(NotFoundError, match=r"call bray\.init first"):

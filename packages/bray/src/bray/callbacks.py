@@ -196,9 +196,7 @@ class Callbacks:
         for callback in self._all:
             try:
                 callback.on_end(outcome)
-            except (
-                _RAISED
-            ) as error:  # neither the outcome nor what ended the run is lost
+            except _RAISED as error:  # the outcome, or what ended the run, is kept
                 raise_if_of_signal(error)
                 logger.exception("callback %s: on_end", _name(callback))
 

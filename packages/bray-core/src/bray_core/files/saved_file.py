@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bray_core.errors import CodecError, FormatError
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}")
+_ABANDONED_S = 3600.0
+"""Age from which a file is none that a living process writes now."""
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -33,6 +40,15 @@ def write_atomic(path: Path, data: bytes) -> None:
 def beside(path: Path) -> Path:
     """Return a hidden path of no file yet in the folder of a file, to write what replaces it."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove what processes left in a folder that were killed while they wrote a file there."""
+    for path in folder.glob(".*"):
+        if _TEMPORARY.fullmatch(path.name):
+            with contextlib.suppress(OSError):  # another process was quicker
+                if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                    path.unlink()
 
 
 def check_format(path: Path, content: Mapping[str, Any], newest: int) -> int:
