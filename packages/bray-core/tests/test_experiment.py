@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,21 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path, folder: st
     Experiment.open(tmp_path, "trial").close()
     assert not left.exists()
     assert own.exists()
+
+
+@pytest.mark.parametrize("name", ["policy/onnx/.7", "writer/.text"])
+def test_the_half_of_an_export_of_a_killed_process_is_removed(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "trial" / "models" / name
+    place.parent.mkdir(parents=True)
+    (place.parent / "7").mkdir()
+    left = Path(tempfile.mkdtemp(dir=place.parent, prefix=f"{place.name}."))
+    (left / "new").mkdir()
+    (left / "new" / "model.onnx").write_bytes(b"half")
+    Experiment.open(tmp_path, "trial").close()
+    assert left.exists(), "perhaps it is being written"
+    os.utime(left, (0, 0))
+    Experiment.open(tmp_path, "trial").close()
+    assert [path.name for path in place.parent.iterdir()] == ["7"]
 
 
 class TestRuntime:

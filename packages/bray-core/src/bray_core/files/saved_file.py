@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import Any
 from bray_core.errors import CodecError, FormatError
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}")
+_TEMPORARY_FOLDER = re.compile(r"\..+\.[a-z0-9_]{8}")
+"""Name that `tempfile` gives a folder in which something is made that then takes its place."""
 _ABANDONED_S = 3600.0
-"""Age from which a file is none that a living process writes now."""
+"""Age from which a file or folder is none that a living process writes now."""
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -45,10 +47,22 @@ def beside(path: Path) -> Path:
 def remove_abandoned(folder: Path) -> None:
     """Remove what processes left in a folder that were killed while they wrote a file there."""
     for path in folder.glob(".*"):
-        if _TEMPORARY.fullmatch(path.name):
-            with contextlib.suppress(OSError):  # another process was quicker
-                if time.time() - path.stat().st_mtime > _ABANDONED_S:
-                    path.unlink()
+        if _TEMPORARY.fullmatch(path.name) and path.is_file() and _is_abandoned(path):
+            path.unlink(missing_ok=True)
+
+
+def remove_abandoned_folders(folder: Path) -> None:
+    """Remove the folders that killed processes left in a folder, such as halves of exports."""
+    for path in folder.glob(".*/"):
+        if _TEMPORARY_FOLDER.fullmatch(path.name) and _is_abandoned(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > _ABANDONED_S
+    except FileNotFoundError:  # another process was quicker
+        return False
 
 
 def check_format(path: Path, content: Mapping[str, Any], newest: int) -> int:

@@ -24,7 +24,7 @@ import yaml
 
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, BrayError, CodecError, ConfigError
-from bray_core.files.saved_file import remove_abandoned, write_atomic
+from bray_core.files.saved_file import remove_abandoned, remove_abandoned_folders, write_atomic
 from bray_core.files.trial_folders import BEFORE, CONFIG, newest_launch
 from bray_core.trials.launch_record import RECORD, LaunchRecord
 from bray_core.trials.trial_lock import lock_trial
@@ -86,6 +86,8 @@ class Experiment:
             before = newest_launch(path)
             for folder in (path, *path.glob("*/"), *path.glob("checkpoints/*/")):
                 remove_abandoned(folder)
+            for folder in (*path.glob("models/*/"), *path.glob("models/*/*/")):
+                remove_abandoned_folders(folder)
             launch = _new_launch(path / "launches")
             if config is not None:
                 has_one = (path / CONFIG).is_file()
