@@ -654,7 +654,7 @@ def test_an_observation_that_is_none_of_its_space_counts_as_raised(
     observation, reward, _, truncated, info = env.step(0)
     assert re.match(f"SpecError: step: observation.*{words}", info["environment_error"])
     assert (reward, truncated) == (0.0, True)
-    assert observation is good
+    np.testing.assert_equal(observation, good)
 
 
 @pytest.mark.parametrize(
