@@ -215,6 +215,18 @@ def test_the_half_of_an_export_of_a_killed_process_is_removed(tmp_path: Path, na
     assert [path.name for path in place.parent.iterdir()] == ["7"]
 
 
+def test_an_export_that_made_way_goes_back_where_nothing_took_its_place(tmp_path: Path) -> None:
+    exports = tmp_path / "trial" / "models" / "policy" / "onnx"
+    for left, contents in ((".7.abcdefgh", ("new", "old")), (".8.settings", ("mine",))):
+        for content in contents:
+            (exports / left / content).mkdir(parents=True)
+            (exports / left / content / content).touch()
+        os.utime(exports / left, (0, 0))
+    Experiment.open(tmp_path, "trial").close()
+    assert sorted(path.name for path in exports.iterdir()) == [".8.settings", "7"]
+    assert (exports / "7" / "old").exists()
+
+
 class TestRuntime:
     def test_one_a_process(self, tmp_path: Path) -> None:
         with pytest.raises(NotFoundError, match=r"call bray\.init first"):

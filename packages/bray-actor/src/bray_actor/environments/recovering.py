@@ -106,4 +106,6 @@ def _kept(observation: Any) -> Any:
     """Return an observation that stays: the next step may write into the same array, and fail."""
     if type(observation) is np.ndarray:
         return observation.copy()
+    if type(observation) is dict:
+        return {name: _kept(child) for name, child in observation.items()}
     return copy.deepcopy(observation)

@@ -14,8 +14,9 @@ from typing import Any
 from bray_core.errors import CodecError, FormatError
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}")
-_TEMPORARY_FOLDER = re.compile(r"\..+\.[a-z0-9_]{8}")
-"""Name that `tempfile` gives a folder in which something is made that then takes its place."""
+_TEMPORARY_FOLDER = re.compile(r"\.(.+)\.[a-z0-9_]{8}")
+"""Name that `tempfile` gives a folder beside another, in which `new` is made and then takes the
+place of the other, which goes to `old`."""
 _ABANDONED_S = 3600.0
 """Age from which a file or folder is none that a living process writes now."""
 
@@ -52,9 +53,18 @@ def remove_abandoned(folder: Path) -> None:
 
 
 def remove_abandoned_folders(folder: Path) -> None:
-    """Remove the folders that killed processes left in a folder, such as halves of exports."""
+    """Remove the folders that killed processes left in a folder, such as halves of exports.
+
+    What had to make way, and whose place is empty still, goes back.
+    """
     for path in folder.glob(".*/"):
-        if _TEMPORARY_FOLDER.fullmatch(path.name) and _is_abandoned(path):
+        named = _TEMPORARY_FOLDER.fullmatch(path.name)
+        if named is None or not _is_abandoned(path):
+            continue
+        if {one.name for one in path.iterdir()} <= {"new", "old"}:
+            place, old = folder / named[1], path / "old"
+            if old.is_dir() and not place.exists():
+                old.rename(place)
             shutil.rmtree(path, ignore_errors=True)
 
 
