@@ -218,8 +218,9 @@ class Callbacks:
                 getattr(callback, method)(argument)
             except _RAISED as error:
                 raise_if_of_signal(error)
-                self.has_failed = True
-                if type(callback).__module__.startswith("bray."):  # nobody wrote that one
+                is_ours = type(callback).__module__.startswith("bray.")
+                self.has_failed |= not (is_ours and isinstance(error, SystemExit))
+                if is_ours:  # nobody wrote that one
                     raise
                 words = f"{type(error).__name__}: {error}"
                 if isinstance(error, SystemExit):

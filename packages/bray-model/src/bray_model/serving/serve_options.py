@@ -203,12 +203,12 @@ def check_options(options: argparse.Namespace) -> None:
         raise ConfigError(f"--workers: expected 1 or more, got {options.workers}")
     if not 0 <= options.record_share <= 1:
         raise ConfigError(f"--record-share: expected 0 to 1, got {options.record_share}")
+    if options.record_files < 1:
+        raise ConfigError(f"--record-files: expected 1 or more, got {options.record_files}")
     for name, default in _RECORDING.items():
         if not options.record_share and getattr(options, name) != default:
             option = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{option}: expected --record-share, too: it says how many sessions")
-    if options.record_files < 1:
-        raise ConfigError(f"--record-files: expected 1 or more, got {options.record_files}")
     for name in ("drain_s", "lame_duck_s"):
         if not getattr(options, name) >= 0:
             option = f"--{name.replace('_', '-')}"

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bray.registry import is_own_code
-from bray_core.errors import ConfigError
-from bray_core.files.trial_folders import CONFIG
+from bray_core.errors import CodecError, ConfigError, NotFoundError
+from bray_core.trials.trial import Trial
 
 
 def check_algorithms(trial: Path, settings: Mapping[str, Any]) -> None:
@@ -28,7 +26,7 @@ def check_algorithms(trial: Path, settings: Mapping[str, Any]) -> None:
     """
     if not any((trial / "checkpoints").glob("**/*.pt")):
         return
-    before = _algorithms(_settings(trial / CONFIG))
+    before = _algorithms(_settings(trial))
     for key, name in _algorithms(settings).items():
         known = before.get(key, name)
         if name != known and not is_own_code(name) and not is_own_code(known):
@@ -38,17 +36,15 @@ def check_algorithms(trial: Path, settings: Mapping[str, Any]) -> None:
             )
 
 
-def _settings(file: Path) -> Any:
+def _settings(trial: Path) -> Mapping[str, Any]:
     try:
-        return yaml.safe_load(file.read_text())
-    except (OSError, ValueError, yaml.YAMLError):  # it says nothing of what was trained
-        return None
-
-
-def _algorithms(settings: Any) -> dict[str, str]:
-    """Return the algorithms of a template by the keys of their settings."""
-    if not isinstance(settings, Mapping):
+        return Trial(trial).config()
+    except (CodecError, NotFoundError):  # it says nothing of what was trained
         return {}
+
+
+def _algorithms(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the algorithms of a template by the keys of their settings."""
     found = {"algorithm": settings.get("algorithm")}
     trainers = settings.get("trainers")
     for name, part in (trainers if isinstance(trainers, Mapping) else {}).items():
