@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bray.registry import is_own_code
-from bray_core.errors import CodecError, ConfigError, NotFoundError
-from bray_core.trials.trial import Trial
+from bray_core.errors import ConfigError
+from bray_core.files.trial_folders import CONFIG
+from bray_core.settings.settings_tree import read, unwrap
 
 
 def check_algorithms(trial: Path, settings: Mapping[str, Any]) -> None:
@@ -26,7 +27,7 @@ def check_algorithms(trial: Path, settings: Mapping[str, Any]) -> None:
     """
     if not any((trial / "checkpoints").glob("**/*.pt")):
         return
-    before = _algorithms(_settings(trial))
+    before = _algorithms(_settings(trial / CONFIG))
     for key, name in _algorithms(settings).items():
         known = before.get(key, name)
         if name != known and not is_own_code(name) and not is_own_code(known):
@@ -36,11 +37,12 @@ def check_algorithms(trial: Path, settings: Mapping[str, Any]) -> None:
             )
 
 
-def _settings(trial: Path) -> Mapping[str, Any]:
+def _settings(file: Path) -> Mapping[str, Any]:
     try:
-        return Trial(trial).config()
-    except (CodecError, NotFoundError):  # it says nothing of what was trained
+        found = unwrap(read(file))
+    except ConfigError:  # it says nothing of what was trained
         return {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def _algorithms(settings: Mapping[str, Any]) -> dict[str, str]:
