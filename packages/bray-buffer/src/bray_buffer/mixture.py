@@ -63,7 +63,7 @@ class Mixture(IterableBuffer):
         self._rate = samples_per_insert
         self._held: dict[str, float] = {}
         """Steps that each buffer held, or had held, when they were counted; empty: no batch yet."""
-        self._due = math.inf if samples_per_insert is None else 0.0
+        self._due = 0.0
         """Rows that may be drawn of what is known to be inserted."""
         self._drawn = 0
         self._buffers: dict[str, Any] = {name: buffer for name, (buffer, _) in buffers.items()}
@@ -177,8 +177,10 @@ class Mixture(IterableBuffer):
 
     def _has_due(self) -> bool:
         """Return whether another batch may be drawn, for what was inserted."""
+        if self._rate is None:
+            return True
         with self._lock:
-            if self._rate is None or not self._held or self._drawn < self._due:
+            if not self._held or self._drawn < self._due:
                 return True
             self._due += self._rate * self._count_inserted()
             return self._drawn < self._due
