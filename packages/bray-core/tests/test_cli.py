@@ -347,6 +347,20 @@ def test_a_command_whose_terminal_closes_cleans_up(environment: dict[str, str]) 
     assert (Path(environment["PYTHONPATH"]) / "saved").exists()
 
 
+def test_a_command_goes_on_whose_terminal_closes_without_a_signal(
+    environment: dict[str, str],
+) -> None:
+    """Such as one in the background of a shell that has ended."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        command("demo-chat"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        assert os.read(ours, 1) == b"w"
+        os.close(ours)
+        assert process.wait(30) == 0
+
+
 def test_what_failed_while_a_command_cleaned_up_is_said(environment: dict[str, str]) -> None:
     noted = "while it cleaned up: the disk is full\n"
     assert interrupt(environment, "demo-note") == (130, b"", f"{noted}stopped\n".encode())

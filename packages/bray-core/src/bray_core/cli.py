@@ -223,7 +223,6 @@ def check_interrupted() -> None:
 
 if __name__ == "__main__":
     # The module that commands import, not this second copy: `check_interrupted` looks there.
-    from bray_core import cli
-    from bray_core.process.quick_exit import end_process
+    from bray_core import entry
 
-    sys.exit(end_process(cli.main()))
+    sys.exit(entry.main())

@@ -8,7 +8,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 import sys
 
-from bray_core.interrupt import end_at_once
+from bray_core.interrupt import end_at_once, terminal_that_may_close
 
 _SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
@@ -39,5 +39,7 @@ def _let_outputs_take_all() -> None:
         output = getattr(sys, name)
         if output is None:  # closed by who started this process: `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  it stays open
-        else:
-            output.reconfigure(errors="backslashreplace")
+            continue
+        output.reconfigure(errors="backslashreplace")
+        if output.isatty():
+            setattr(sys, name, terminal_that_may_close(output))

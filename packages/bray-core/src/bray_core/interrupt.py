@@ -4,9 +4,14 @@
 its own, so that it loads fast and neither has to import the other.
 """
 
+import io
 import os
 import sys
 from stat import S_ISCHR
+
+TYPE_CHECKING = False  # `typing` is not loaded yet
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 EXIT_INTERRUPTED = 130
 """Exit code of a command that Ctrl-C, SIGTERM or SIGHUP ended."""
@@ -35,3 +40,30 @@ def leave_closed_terminal() -> None:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, descriptor)
             os.close(null)
+
+
+def terminal_that_may_close(output: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return an output whose writes go nowhere, instead of raising, once its terminal has closed.
+
+    A command that the terminal's SIGHUP does not reach, such as one in the background of its shell,
+    goes on; one that it does reach may write before the signal comes.
+
+    Args:
+        output: Standard output or standard error, which is a terminal.
+    """
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Terminal(output.fileno(), "w", closefd=False)),
+        encoding=output.encoding,
+        errors=output.errors,
+        line_buffering=output.line_buffering,
+        write_through=output.write_through,
+    )
+
+
+class _Terminal(io.FileIO):
+    def write(self, data: "Buffer", /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            leave_closed_terminal()
+            return super().write(data)
