@@ -10,6 +10,7 @@ from typing import Any
 import token_models
 import torch
 
+from bray_core.process.quick_exit import end_process
 from bray_trainer.distributed.ranks import Ranks
 from bray_trainer.distributed.sharding import whole
 
@@ -41,3 +42,5 @@ def main(cases: list[tuple[dict[str, Any], str, str]]) -> None:
 
 if __name__ == "__main__":
     main(json.loads(Path(sys.argv[1]).read_text()))
+    # As the command ends: Python's own end took down a thread of gloo's once, `terminate called`.
+    sys.exit(end_process(0))

@@ -15,7 +15,8 @@ import sys
 import time
 
 from bray_core import lazy
-from bray_core.interrupt import EXIT_INTERRUPTED, end_at_once, leave_closed_terminal
+from bray_core.interrupt import EXIT_INTERRUPTED, end_at_once
+from bray_core.outputs import leave_closed_terminal
 
 TYPE_CHECKING = False  # as `typing` says it, which takes ten milliseconds to load
 if TYPE_CHECKING:
@@ -223,6 +224,9 @@ def check_interrupted() -> None:
 
 if __name__ == "__main__":
     # The module that commands import, not this second copy: `check_interrupted` looks there.
-    from bray_core import entry
+    from bray_core import cli
+    from bray_core.outputs import let_outputs_take_all
+    from bray_core.process.quick_exit import end_process
 
-    sys.exit(entry.main())
+    let_outputs_take_all()
+    sys.exit(end_process(cli.main()))

@@ -5,10 +5,9 @@ nothing (not even `signal`, which loads `enum`).
 """
 
 import _signal  # type: ignore[import-not-found]
-import os
-import sys
 
-from bray_core.interrupt import end_at_once, terminal_that_may_close
+from bray_core.interrupt import end_at_once
+from bray_core.outputs import let_outputs_take_all
 
 _SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 
@@ -21,7 +20,7 @@ def main() -> int:
     for number in _SIGNALS:
         if _signal.getsignal(number) != _signal.SIG_IGN:
             _signal.signal(number, end_at_once)
-    _let_outputs_take_all()
+    let_outputs_take_all()
     from bray_core.process.machine import limit_threads
 
     limit_threads()
@@ -31,15 +30,3 @@ def main() -> int:
     from bray_core.process.quick_exit import end_process
 
     return end_process(code)
-
-
-def _let_outputs_take_all() -> None:
-    """Let outputs take every character, whatever the locale, and anything where they are closed."""
-    for name in ("stdout", "stderr"):
-        output = getattr(sys, name)
-        if output is None:  # closed by who started this process: `>&-`
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  it stays open
-            continue
-        output.reconfigure(errors="backslashreplace")
-        if output.isatty():
-            setattr(sys, name, terminal_that_may_close(output))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +13,7 @@ from typing import Any
 from bray_core.errors import CodecError, FormatError
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}")
-_TEMPORARY_FOLDER = re.compile(r"\.(.+)\.[a-z0-9_]{8}")
-"""Name that `tempfile` gives a folder beside another, in which `new` is made and then takes the
-place of the other, which goes to `old`."""
 _ABANDONED_S = 3600.0
-"""Age from which a file or folder is none that a living process writes now."""
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -48,27 +43,12 @@ def beside(path: Path) -> Path:
 def remove_abandoned(folder: Path) -> None:
     """Remove what processes left in a folder that were killed while they wrote a file there."""
     for path in folder.glob(".*"):
-        if _TEMPORARY.fullmatch(path.name) and path.is_file() and _is_abandoned(path):
+        if _TEMPORARY.fullmatch(path.name) and path.is_file() and is_abandoned(path):
             path.unlink(missing_ok=True)
 
 
-def remove_abandoned_folders(folder: Path) -> None:
-    """Remove the folders that killed processes left in a folder, such as halves of exports.
-
-    What had to make way, and whose place is empty still, goes back.
-    """
-    for path in folder.glob(".*/"):
-        named = _TEMPORARY_FOLDER.fullmatch(path.name)
-        if named is None or not _is_abandoned(path):
-            continue
-        if {one.name for one in path.iterdir()} <= {"new", "old"}:
-            place, old = folder / named[1], path / "old"
-            if old.is_dir() and not place.exists():
-                old.rename(place)
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_abandoned(path: Path) -> bool:
+def is_abandoned(path: Path) -> bool:
+    """Return whether a file or folder is too old to be one that a living process writes now."""
     try:
         return time.time() - path.stat().st_mtime > _ABANDONED_S
     except FileNotFoundError:  # another process was quicker

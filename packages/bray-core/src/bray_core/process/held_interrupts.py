@@ -21,7 +21,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from bray_core.interrupt import leave_closed_terminal
+from bray_core.outputs import leave_closed_terminal
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WORDS = b"stopping after what is being trained on now; Ctrl-C once more stops at once, unsaved\n"

@@ -24,7 +24,8 @@ import yaml
 
 from bray_core.config import to_mapping
 from bray_core.errors import AlreadyExistsError, BrayError, CodecError, ConfigError
-from bray_core.files.saved_file import remove_abandoned, remove_abandoned_folders, write_atomic
+from bray_core.files.saved_file import remove_abandoned, write_atomic
+from bray_core.files.saved_folder import remove_abandoned_folders
 from bray_core.files.trial_folders import BEFORE, CONFIG, newest_launch
 from bray_core.trials.launch_record import RECORD, LaunchRecord
 from bray_core.trials.trial_lock import lock_trial

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from bray_core.errors import AlreadyExistsError, ExportError, NotFoundError
 from bray_core.files.output_file import check_output_folder
+from bray_core.files.saved_folder import saved_folder
 from bray_core.files.trial_folders import CONFIG, PROJECT
 from bray_model.export.export_report import ExportReport
 from bray_model.export_files.confined_file import inside
@@ -112,7 +111,6 @@ def check_target(path: Path) -> None:
 
 def extend_export(path: Path, files: Mapping[str, bytes]) -> None:
     """Add or replace files of an export, all at once; whatever else it holds stays."""
-    path = path.resolve()  # the folder itself is replaced, not a link to it
     write_export(path, files, like=path)
 
 
@@ -122,7 +120,7 @@ def write_export(
     like: Path | None = None,
     copies: Mapping[str, Path] | None = None,
 ) -> None:
-    """Fill a folder beside `path`, then rename it: a reader sees the old export or the new.
+    """Write an export: a reader sees the old one or the new.
 
     Args:
         path: Folder to make or replace.
@@ -133,37 +131,15 @@ def write_export(
     Raises:
         ExportError: A file in `like` cannot be copied, such as a named pipe.
     """
-    with new_folder(path, like) as new:
+    with saved_folder(path) as new:
+        if like is not None:
+            try:
+                shutil.copytree(like, new, symlinks=True, dirs_exist_ok=True)
+            except shutil.Error as error:
+                raise ExportError(f"{like}: cannot be copied: {error}") from error
         for name, data in files.items():
             (new / name).write_bytes(data)
         for name, source in (copies or {}).items():
             shutil.copyfile(source, new / name)
         if copies:
             check_files(new)
-
-
-@contextlib.contextmanager
-def new_folder(path: Path, like: Path | None = None) -> Iterator[Path]:
-    """Give a folder beside `path` to fill, which takes its place unless an error is raised.
-
-    Args:
-        path: Folder to make or replace.
-        like: Folder that the new one begins as a copy of; None: empty.
-
-    Raises:
-        ExportError: A file in `like` cannot be copied, such as a named pipe.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as temporary:
-        new, old = Path(temporary) / "new", Path(temporary) / "old"
-        if like is None:
-            new.mkdir()
-        else:
-            try:
-                shutil.copytree(like, new, symlinks=True)
-            except shutil.Error as error:
-                raise ExportError(f"{like}: cannot be copied: {error}") from error
-        yield new
-        if path.exists():
-            path.rename(old)
-        new.rename(path)

@@ -15,6 +15,7 @@ import safetensors.numpy
 import torch
 
 from bray_core.errors import ConfigError
+from bray_core.files.saved_folder import saved_folder
 from bray_core.process import memory
 from bray_core.protocols import Weights
 from bray_model.engines.definition import NetworkDefinition
@@ -23,7 +24,7 @@ from bray_model.engines.onnx_engine import OnnxEngine
 from bray_model.engines.torch_engine import TorchEngine
 from bray_model.export.bench import ForwardMeasurement, median_us
 from bray_model.export.comparison import BATCH_SIZES, ExportComparison
-from bray_model.export.export_folder import check_target, new_folder
+from bray_model.export.export_folder import check_target
 from bray_model.export.export_report import (
     ExportReport,
     check_tolerance,
@@ -88,7 +89,7 @@ def export(
     refuse_nan(engine.views())
     check_tolerance(tolerance)
     definition = replace(definition, engine=engine)
-    with new_folder(path) as folder:
+    with saved_folder(path) as folder:
         made = _made(folder, path, definition, tuple(random_outputs), tolerance)
         (folder / REPORT).write_bytes(made.report.to_json())
         manifest = Manifest(

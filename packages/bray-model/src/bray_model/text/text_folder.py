@@ -6,14 +6,11 @@ template and generation config. transformers and vLLM open them.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from bray_core.errors import AlreadyExistsError
+from bray_core.files.saved_folder import saved_folder
 
 CONFIG = "config.json"
 FOLDER_OF_A_TRIAL = "huggingface"
@@ -55,26 +52,6 @@ def model_name(folder: Path) -> str:
     return folder.parent.name if folder.name == FOLDER_OF_A_TRIAL else folder.name
 
 
-@contextlib.contextmanager
-def written_whole(target: Path) -> Iterator[Path]:
-    """Give an empty folder to write to, which takes the place of `target` when all went well."""
-    target = target.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        new = scratch / "new"
-        new.mkdir()
-        yield new
-        for file in filter(Path.is_file, new.rglob("*")):
-            # Those of safetensors are for their owner alone.
-            file.chmod(new.stat().st_mode & 0o666)
-        if target.exists():
-            target.rename(scratch / "old")
-        os.replace(new, target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
 def copy_language_model(folder: Path, target: Path) -> None:
     """Copy a folder of a language model, without what else lies in it.
 
@@ -83,7 +60,7 @@ def copy_language_model(folder: Path, target: Path) -> None:
     """
     if target.exists():
         raise AlreadyExistsError(f"{target}: exists already: name a folder that does not")
-    with written_whole(target) as new:
+    with saved_folder(target) as new:
         for file in sorted(folder.iterdir()):
             if file.is_file() and not file.name.startswith("."):
                 shutil.copyfile(file, new / file.name)

@@ -11,12 +11,12 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from bray_core.errors import ConfigError, DeadlineError, MissingExtraError, SpecError
+from bray_core.files.saved_folder import saved_folder
 from bray_model.text.config import TextModelConfig
 from bray_model.text.detokenizer import until_stop
 from bray_model.text.engine import TextEngine, TextFigures, Ticket
 from bray_model.text.listeners import AsyncListener, StopListener, WholeListener, leave
 from bray_model.text.requests import Completion, TextPiece, TextRequest
-from bray_model.text.text_folder import written_whole
 from bray_model.text.tokenizer_text import TokenizerText
 
 
@@ -326,9 +326,12 @@ class TextModel:
         """Write a folder that `load`, transformers and vLLM open; whole, or not at all."""
         target = Path(folder)
         module = self.new_module()
-        with written_whole(target) as new:
+        with saved_folder(target) as new:
             _opening().save_module(module, new)
             self.tokenizer.save_pretrained(new)
+            for file in filter(Path.is_file, new.rglob("*")):
+                # Those of safetensors are for their owner alone.
+                file.chmod(new.stat().st_mode & 0o666)
         return target
 
     def figures(self) -> TextFigures:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bray_core.interrupt import leave_closed_terminal
+from bray_core.outputs import leave_closed_terminal
 from bray_core.process.event_loop import EventLoopThread
 from bray_core.process.memory import freeze_loaded_objects
 from bray_server.hosting.server import Server
