@@ -261,6 +261,10 @@ def test_a_trial_does_not_go_on_with_another_algorithm(
     assert re.search(words, capsys.readouterr().err)
     bray(tmp_path, "dqn", *named, "learning_rate=1e-5")
     assert len(calls) == 2
+    finished = [*named[:-1], "40"]
+    assert bray(tmp_path, "dqn", *finished) == 0
+    assert bray(tmp_path, "ppo", *finished) == 2, "and does not say that it has reached its goal"
+    assert re.search(words, capsys.readouterr().err)
 
 
 def test_learners_keep_their_algorithms(tmp_path: Path) -> None:

@@ -230,15 +230,18 @@ def train(
         goes_on: whether a trial that has reached its goal trains on.
 
     Raises:
+        ConfigError: the trial was trained by another algorithm, or a setting is wrong.
         ExportError: torch cannot export the policy, or the export's outputs differ from torch's.
     """
     from bray.cli.closing_message import closing_message
+    from bray.composition.resumed_algorithms import check_algorithms
     from bray.composition.whole_run import already_reached, completed_goal
     from bray.trained.first_episodes import record_first_episodes
     from bray_core.trials.trial import Trial
 
     trial = launch.project / launch.trial
     goal = completed_goal(template)
+    check_algorithms(trial, template.to_mapping())
     if not goes_on and (words := already_reached(trial, goal)):
         told = json.dumps(Trial(trial).result()) if is_json else words
         sys.stdout.write(told + "\n")

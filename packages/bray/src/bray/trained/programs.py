@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from bray.callbacks import Callback, Callbacks
 from bray.composition.refused_trial import removed_if_refused
+from bray.composition.resumed_algorithms import check_algorithms
 from bray.composition.whole_run import already_reached, completed_goal, run_template
 from bray.retention import RetentionPolicy
 from bray.run import Run, init
@@ -104,6 +105,7 @@ def train(
     _check_answers(template)
     folder = trial_path(name if trial is None else trial)
     wanted = completed_goal(template)
+    check_algorithms(folder, template.to_mapping())
     if already_reached(folder, wanted) is None:
         open_run = with_videos(partial(_open, folder, runtime, told), template)
         with removed_if_refused(folder):
