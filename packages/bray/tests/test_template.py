@@ -94,7 +94,8 @@ def test_no_setting_is_in_two_parts_so_each_can_be_given_by_its_own_name(name: s
     algorithm = load_algorithm(name)
     for part in PARTS:
         for field in fields(algorithm.config_of(part)):
-            assert algorithm.part_of(field.name) == f"{part}.{field.name}"
+            whole = f"{part}.{field.name}"
+            assert algorithm.part_of(field.name) == algorithm.part_of(whole) == whole
     with pytest.raises(ConfigError, match="nonsense: unknown setting of"):
         algorithm.part_of("nonsense")
 

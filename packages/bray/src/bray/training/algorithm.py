@@ -155,7 +155,7 @@ class Algorithm(ABC, Generic[C]):
 
     @classmethod
     def part_of(cls, setting: str) -> str:
-        """Return the dotted name of a setting that is given by its own name alone.
+        """Return the dotted name of a setting that is given by its own name alone, or by that one.
 
         Raises:
             ConfigError: no part has one, or several have.
@@ -164,7 +164,12 @@ class Algorithm(ABC, Generic[C]):
             part: [field.name for field in fields(cls.config_of(part))]
             for part in PARTS  # the order of a template
         }
-        found = [f"{part}.{setting}" for part, settings in names.items() if setting in settings]
+        found = [
+            f"{part}.{name}"
+            for part, settings in names.items()
+            for name in settings
+            if setting in (name, f"{part}.{name}")
+        ]
         if len(found) > 1:
             raise ConfigError(f"{setting}: expected one of {', '.join(found)}")
         if not found:
@@ -185,7 +190,8 @@ class Algorithm(ABC, Generic[C]):
 
         Args:
             task: what is played, such as a Gymnasium id.
-            **settings: settings of any part by their own names, such as `num_envs=8`.
+            **settings: settings of any part by their own names, such as `num_envs=8`, or by dotted
+                ones: `**{"source.num_envs": 8}`.
 
         Raises:
             ConfigError: a setting is unknown or out of range.
