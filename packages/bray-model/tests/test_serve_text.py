@@ -107,7 +107,9 @@ def test_a_tokenizer_that_does_not_fit_is_refused(folder, tmp_path, capsys):
     path.write_text(json.dumps(content))
     code = main(["serve", str(tmp_path / "wrong"), "--tcp-port=0", "--http-port=0"])
     assert code == 2
-    assert "the tokenizer does not fit the model" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"loading wrong from {tmp_path / 'wrong'}\n")
+    assert "the tokenizer does not fit the model" in said
 
 
 @pytest.mark.long
