@@ -97,6 +97,7 @@ async def test_pieces_arrive_in_order_and_the_connection_goes_on():
         status, headers, _ = replies[0]
         assert (status, headers["Content-Type"]) == (200, "text/event-stream")
         assert (headers["Transfer-Encoding"], headers["Reply"]) == ("chunked", "yes")
+        assert headers["X-Accel-Buffering"] == "no", "nginx passes on each piece as it comes"
         assert pages.ended == 3
         assert server.sessions.num_running == 0
         assert server.snapshot()["bytes_out"] == 3 * 13

@@ -294,7 +294,8 @@ class HttpConnection(HttpReader):
         if self.is_lost or self.is_closing:
             return  # nothing was begun: see `PageStream`
         extra = b"".join(b"%b: %b\r\n" % header for header in stream.headers.items())
-        extra += b"Cache-Control: no-cache\r\n"
+        # The second for nginx, which else holds the pieces back until it has all.
+        extra += b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
         if b"x-request-id" in request.headers:
             extra += b"X-Request-Id: %b\r\n" % request.id
         if request.speaks_1_0:
