@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,13 @@ def test_every_answer_tells_the_browser_to_trust_nothing_else(viewer: Viewer, pa
 def test_a_request_may_name_as_many_trials_as_are_compared(viewer: Viewer) -> None:
     names = urlencode([("trial", f"{'x' * 90}-{number:03}") for number in range(200)])
     assert ask(viewer, f"/api/metrics?{names}").status == 404, "there are none, and it says so"
+
+
+def test_the_page_may_lie_below_a_path_of_a_proxy() -> None:
+    """As of JupyterHub, `/user/me/proxy/7331/`: it asks for all relative to where it lies."""
+    folder = Path(project.__file__).parent / "static"
+    for file in folder.iterdir():
+        assert not re.search(r"""["'`]/(api|static|login)""", file.read_text()), file.name
 
 
 def test_the_page_asks_nothing_of_another_host() -> None:

@@ -44,7 +44,7 @@ export function address(path, query) {
   for (const [name, value] of Object.entries(query || {})) {
     for (const one of [value].flat()) if (one != null) words.append(name, one);
   }
-  return `/api/${url}${words.size ? "?" + words : ""}`;
+  return `api/${url}${words.size ? "?" + words : ""}`;
 }
 
 async function refused(response) {

@@ -38,7 +38,7 @@ export class Compare {
     this.heading.textContent = wanted ? `${chosen.length} trials, as selected on the first page` : `${chosen.length} trials, all of this project`;
     if (isFew) return;
     const found = await get(["compare"], { trial: chosen });
-    this.report.href = `/api/report?${new URLSearchParams(chosen.map((name) => ["trial", name]))}`;
+    this.report.href = `api/report?${new URLSearchParams(chosen.map((name) => ["trial", name]))}`;
     if (found !== this.found) {
       this.found = found;
       this.kept = null;
