@@ -129,6 +129,22 @@ class TestCallbacks:
         assert told("end") == [None]
         assert list(tmp_path.glob("trial/checkpoints/replay-*.pt")), "what was trained is kept"
 
+    def test_one_that_saves_where_it_is_told_of_a_checkpoint_writes_no_other(
+        self, tmp_path: Path
+    ) -> None:
+        class Saves(bray.Callback):
+            def on_start(self, progress: Progress) -> None:
+                self.progress = progress
+
+            def on_checkpoint(self, checkpoint: SavedCheckpoint) -> None:
+                self.progress.save()
+
+        assert run_ppo(tmp_path, 256, Saves(), Notes()).frames == 256
+        plain = len(told("checkpoint"))
+        Notes.heard.clear()
+        run_ppo(tmp_path / "plain", 256, Notes())
+        assert plain == len(told("checkpoint")) > 0
+
     def test_an_error_at_the_end_leaves_the_outcome(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -45,7 +45,8 @@ class Progress:
     """Newest figures by name: `return`, `frames_per_s` and others; after an evaluation
     `evaluation_return`."""
     save: Callable[[], None] = field(default=_save_nothing, repr=False)
-    """Writes a checkpoint; on Ray the trainer does so by itself, and this does nothing."""
+    """Writes a checkpoint; does nothing on Ray, where the trainer does so by itself, nor within
+    `on_checkpoint`."""
     end_run: Callable[[str], None] = field(default=_cannot_stop, repr=False)
     """What `stop` calls."""
 
@@ -142,6 +143,7 @@ class Callbacks:
         self._all: list[Callback] = []
         self._has_started = False
         self._has_ended = False
+        self._tells_of_checkpoint = False
 
     def add(self, callback: Callback | Listener) -> None:
         """Add a callback, or a function that is called with each update's figures.
@@ -179,7 +181,11 @@ class Callbacks:
 
     def checkpoint(self, checkpoint: SavedCheckpoint) -> None:
         """Tell of a checkpoint that was written."""
-        self._call("on_checkpoint", checkpoint)
+        self._tells_of_checkpoint = True
+        try:
+            self._call("on_checkpoint", checkpoint)
+        finally:
+            self._tells_of_checkpoint = False
 
     def end(self, outcome: Outcome) -> None:
         """Tell how the launch ended; only the first call counts."""
@@ -201,11 +207,15 @@ class Callbacks:
                 logger.exception("callback %s: on_end", _name(callback))
 
     def _progress(self, figures: Mapping[str, float], save: Callable[[], None]) -> Progress:
+        def save_once() -> None:
+            if not self._tells_of_checkpoint:  # the newest state is in the one that is told of
+                save()
+
         return Progress(
             frames=int(figures.get("frames", 0)),
             seconds=float(figures.get("elapsed_s", 0.0)),
             figures=figures,
-            save=save,
+            save=save_once,
             end_run=self._stop,
         )
 
