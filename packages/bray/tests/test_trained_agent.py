@@ -126,6 +126,13 @@ class Bare(gymnasium.Env[Any, Any]):
     """An environment whose author has forgotten its spaces."""
 
 
+class Shaped(gymnasium.Env[Any, Any]):
+    """An environment whose author has written a shape for a space."""
+
+    observation_space = (3,)  # type: ignore[assignment]
+    action_space = gymnasium.spaces.Discrete(2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -139,6 +146,7 @@ class Bare(gymnasium.Env[Any, Any]):
         ({"policy_kwargs": {}}, "did you mean 'model.hidden'"),
         ({"frames": 64.5}, "expected a whole number, got 64.5"),
         ({"environment": Bare}, "Bare: expected an observation_space, got none: set it in the cl"),
+        ({"environment": Shaped}, r"Shaped: observation_space: .* gymnasium.spaces, got \(3,\)"),
     ],
 )
 def test_an_argument_of_another_type_is_named_and_leaves_no_run_open(

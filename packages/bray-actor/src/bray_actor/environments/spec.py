@@ -206,10 +206,16 @@ class EnvironmentSpec:
         """Make an environment with its wrappers, one that raises as it raises."""
         env = self._of_wrappers(self._of_own_code() or self._of_id())
         for name in ("observation_space", "action_space"):
-            if getattr(env, name, None) is None:
+            space = getattr(env, name, None)
+            if space is None:
                 raise ConfigError(
                     f"environment: {self.environment}: expected an {name}, got none: set it in "
                     "the class or in its __init__"
+                )
+            if isinstance(space, (tuple, list, dict, int)):
+                raise ConfigError(
+                    f"environment: {self.environment}: {name}: expected a space of "
+                    f"gymnasium.spaces, got {space!r:.100}"
                 )
         if self.max_episode_steps is not None:
             env = import_gymnasium().wrappers.TimeLimit(env, self.max_episode_steps)
