@@ -107,9 +107,15 @@ def test_a_tokenizer_that_does_not_fit_is_refused(folder, tmp_path, capsys):
     path.write_text(json.dumps(content))
     code = main(["serve", str(tmp_path / "wrong"), "--tcp-port=0", "--http-port=0"])
     assert code == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"loading wrong from {tmp_path / 'wrong'}\n")
-    assert "the tokenizer does not fit the model" in said
+    assert "the tokenizer does not fit the model" in capsys.readouterr().err
+
+
+def test_a_terminal_shows_what_is_loaded(folder, tmp_path, capsys, monkeypatch):
+    shutil.copytree(folder, tmp_path / "large")
+    (tmp_path / "large" / "tokenizer.json").write_text("broken")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(["serve", str(tmp_path / "large"), "--tcp-port=0", "--http-port=0"]) == 2
+    assert capsys.readouterr().err.startswith(f"loading large from {tmp_path / 'large'}\n")
 
 
 @pytest.mark.long

@@ -64,8 +64,8 @@ def serve_text(options: argparse.Namespace, folder: Path) -> None:
 
     def start() -> Callable[[], None]:
         with contextlib.ExitStack() as started:
-            # Not among the lines that programs read: a large model takes minutes.
-            sys.stderr.write(f"loading {name} from {folder}\n")
+            if sys.stderr.isatty():  # a large model takes minutes
+                sys.stderr.write(f"loading {name} from {folder}\n")
             loaded = weights_stamp(folder)  # before: what is written meanwhile counts as new
             model = TextModel.load(folder, _model_config(options), name=name)
             started.callback(model.close)
