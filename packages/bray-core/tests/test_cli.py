@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -333,15 +335,24 @@ def test_an_interrupted_command_cleans_up(environment: dict[str, str], number: i
     assert done == (130, b"cleaned up\n", b"stopped\n")
 
 
-@pytest.mark.usefixtures("terminal")
-def test_a_command_whose_terminal_closes_cleans_up(environment: dict[str, str]) -> None:
+@contextmanager
+def in_a_terminal_that_closes(
+    environment: dict[str, str], name: str, first: bytes
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command in a terminal that closes once the command has written something there."""
     ours, theirs = os.openpty()
     with subprocess.Popen(
-        command("demo-save"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        command(name), stdin=theirs, stdout=theirs, stderr=theirs, env=environment
     ) as process:
         os.close(theirs)
-        assert os.read(ours, 5) == b"ready"
+        assert os.read(ours, len(first)) == first
         os.close(ours)
+        yield process
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_command_whose_terminal_closes_cleans_up(environment: dict[str, str]) -> None:
+    with in_a_terminal_that_closes(environment, "demo-save", b"ready") as process:
         process.send_signal(signal.SIGHUP)
         assert process.wait(30) == 130
     assert (Path(environment["PYTHONPATH"]) / "saved").exists()
@@ -351,13 +362,7 @@ def test_a_command_goes_on_whose_terminal_closes_without_a_signal(
     environment: dict[str, str],
 ) -> None:
     """Such as one in the background of a shell that has ended."""
-    ours, theirs = os.openpty()
-    with subprocess.Popen(
-        command("demo-chat"), stdin=theirs, stdout=theirs, stderr=theirs, env=environment
-    ) as process:
-        os.close(theirs)
-        assert os.read(ours, 1) == b"w"
-        os.close(ours)
+    with in_a_terminal_that_closes(environment, "demo-chat", b"w") as process:
         assert process.wait(30) == 0
 
 

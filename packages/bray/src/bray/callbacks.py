@@ -207,7 +207,7 @@ class Callbacks:
                 logger.exception("callback %s: on_end", _name(callback))
 
     def _progress(self, figures: Mapping[str, float], save: Callable[[], None]) -> Progress:
-        def save_once() -> None:
+        def save_unless_telling() -> None:
             if not self._tells_of_checkpoint:  # the newest state is in the one that is told of
                 save()
 
@@ -215,7 +215,7 @@ class Callbacks:
             frames=int(figures.get("frames", 0)),
             seconds=float(figures.get("elapsed_s", 0.0)),
             figures=figures,
-            save=save_once,
+            save=save_unless_telling,
             end_run=self._stop,
         )
 

@@ -1,7 +1,7 @@
 // The selected trials beside each other: their settings and results as lines and as a table, and how
 // the settings and the code of two of them differ.
 
-import { get } from "./api.js";
+import { address, get } from "./api.js";
 import { h, put } from "./dom.js";
 import { Difference } from "./difference.js";
 import { number } from "./format.js";
@@ -38,7 +38,7 @@ export class Compare {
     this.heading.textContent = wanted ? `${chosen.length} trials, as selected on the first page` : `${chosen.length} trials, all of this project`;
     if (isFew) return;
     const found = await get(["compare"], { trial: chosen });
-    this.report.href = `api/report?${new URLSearchParams(chosen.map((name) => ["trial", name]))}`;
+    this.report.href = address(["report"], { trial: chosen });
     if (found !== this.found) {
       this.found = found;
       this.kept = null;

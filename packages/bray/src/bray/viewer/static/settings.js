@@ -1,6 +1,6 @@
 // A trial's settings, its outcome, and the records of its launches.
 
-import { get } from "./api.js";
+import { address, get } from "./api.js";
 import { h, put } from "./dom.js";
 import { duration, number, when } from "./format.js";
 import { Notes } from "./notes.js";
@@ -10,7 +10,7 @@ export class Settings {
     this.trial = trial;
     this.place = h("div", { className: "settings" });
     this.notes = new Notes(app);
-    const report = trial == null ? null : h("a", { className: "button", id: "report", download: "", href: `api/report?${new URLSearchParams({ trial })}` }, "Save a report");
+    const report = trial == null ? null : h("a", { className: "button", id: "report", download: "", href: address(["report"], { trial }) }, "Save a report");
     put(main, h("div", { className: "bar" }, h("h1", {}, trial ?? "no trial"), report), h("div", { className: "stack" }, this.notes.element, this.place));
   }
 
